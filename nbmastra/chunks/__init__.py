@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbmastra.chunks.envelope import Chunk, DataChunk, Heads, UnknownChunk, make_chunk, parse_chunk
+from nbmastra.chunks.nested import nested_chunk
 from nbmastra.chunks.registry import CHUNK_TYPES, family, payload_model
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "UnknownChunk",
     "family",
     "make_chunk",
+    "nested_chunk",
     "parse_chunk",
     "payload_model",
 ]

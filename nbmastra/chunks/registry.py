@@ -9,6 +9,7 @@ from __future__ import annotations
 from nbmastra.chunks import (
     background,
     control,
+    data,
     goal,
     network,
     object_,
@@ -19,6 +20,7 @@ from nbmastra.chunks import (
     tripwire,
     workflow,
 )
+from nbmastra.chunks.data import is_data
 from nbmastra.chunks.payload import Payload
 
 __all__ = ["CHUNK_TYPES", "delta_key", "family", "is_data", "payload_model"]
@@ -44,14 +46,9 @@ def family(kind: str) -> str:
     """The family of a chunk type, as WIRE's table names it; "unknown" if there is none."""
     if kind in _FAMILIES:
         return _FAMILIES[kind]
-    return "data" if is_data(kind) else network.FAMILY if network.model_by_pattern(kind) else "unknown"
+    return data.FAMILY if is_data(kind) else network.FAMILY if network.model_by_pattern(kind) else "unknown"
 
 
 def delta_key(kind: str) -> str | None:
     """The payload key that holds a delta's text; None for types that are no deltas."""
     return _DELTA_KEYS.get(kind)
-
-
-def is_data(kind: str) -> bool:
-    """True for the `data-*` types, which an application defines for itself."""
-    return kind.startswith("data-")

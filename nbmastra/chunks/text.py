@@ -1,8 +1,34 @@
-"""The text family."""
+"""The text family: an answer's words, piece by piece."""
 
 from __future__ import annotations
 
-from nbmastra.chunks.payload import Payload
+from nbmastra.chunks.payload import Payload, ProviderPayload
+
+__all__ = ["FAMILY", "PAYLOADS", "TextDelta", "TextEnd", "TextStart"]
+
+
+class TextStart(ProviderPayload):
+    """A text begins."""
+
+    id: str
+    """Id of the text, unique within its step only."""
+
+
+class TextDelta(ProviderPayload):
+    """The next piece of a text; all pieces of one id in their order are the text."""
+
+    id: str
+    """Id of the text, unique within its step only."""
+    text: str
+    """The piece; it may end in the middle of a word or of an emoji."""
+
+
+class TextEnd(ProviderPayload):
+    """A text is complete."""
+
+    id: str
+    """Id of the text, unique within its step only."""
+
 
 FAMILY = "text"
-PAYLOADS: dict[str, type[Payload]] = {}
+PAYLOADS: dict[str, type[Payload]] = {"text-start": TextStart, "text-delta": TextDelta, "text-end": TextEnd}
