@@ -1,34 +1,34 @@
 """Every exception that nbmastra raises.
 
-    NbMastraError
-    ├── ChunkError          a chunk's payload doesn't fit its type (found when touched)
-    ├── DecodeError         bytes that are no event stream
-    │   └── EventTooLarge   one event above the cap
-    ├── PartialJsonError    text that is not JSON (also a ValueError)
-    ├── RunError            a run didn't give what was asked of it; `.partial` holds what it gave
-    │   ├── MastraStreamError   the run failed: message, name, status_code, details
-    │   ├── StreamTruncated     the connection ended before the run did
-    │   ├── RunCancelled        asked for the object of a cancelled run
-    │   ├── RunSuspended        asked for the object of a run that waits for somebody
-    │   ├── RunTripwire         asked for the object of a blocked run
-    │   └── ObjectError         the object is missing or doesn't fit its schema: path
-    ├── ControlError        an action that this source or state doesn't allow
-    │   ├── AlreadyResumed      approved, declined or resumed a second time
-    │   └── NotSuspended        nothing waits for an answer
-    ├── ClientError         the server couldn't be asked: url
-    │   ├── ServerUnreachable   no connection
-    │   ├── ServerTimeout       a connection, but no answer in time
-    │   ├── NotMastra           something answered that isn't a Mastra server
-    │   ├── BadRequest          400: issues
-    │   ├── Unauthorized        401, 403
-    │   ├── NotFound            404
-    │   │   ├── AgentNotFound   no such agent: available
-    │   │   └── RunNotFound     no such run
-    │   ├── Conflict            409
-    │   └── ServerError         5xx and all other answers: status_code
-    ├── PriceUnknown        a cost was asked of a model without a known price
-    ├── RecordingError      a file that is no recording, or of a newer version
-    └── SettingsError       a bad option or value: what to write instead
+NbMastraError
+├── ChunkError          a chunk's payload doesn't fit its type (found when touched)
+├── DecodeError         bytes that are no event stream
+│   └── EventTooLarge   one event above the cap
+├── PartialJsonError    text that is not JSON (also a ValueError)
+├── RunError            a run didn't give what was asked of it; `.partial` holds what it gave
+│   ├── MastraStreamError   the run failed: message, name, status_code, details
+│   ├── StreamTruncated     the connection ended before the run did
+│   ├── RunCancelled        asked for the object of a cancelled run
+│   ├── RunSuspended        asked for the object of a run that waits for somebody
+│   ├── RunTripwire         asked for the object of a blocked run
+│   └── ObjectError         the object is missing or doesn't fit its schema: path
+├── ControlError        an action that this source or state doesn't allow
+│   ├── AlreadyResumed      approved, declined or resumed a second time
+│   └── NotSuspended        nothing waits for an answer
+├── ClientError         the server couldn't be asked: url
+│   ├── ServerUnreachable   no connection
+│   ├── ServerTimeout       a connection, but no answer in time
+│   ├── NotMastra           something answered that isn't a Mastra server
+│   ├── BadRequest          400: issues
+│   ├── Unauthorized        401, 403
+│   ├── NotFound            404
+│   │   ├── AgentNotFound   no such agent: available
+│   │   └── RunNotFound     no such run
+│   ├── Conflict            409
+│   └── ServerError         5xx and all other answers: status_code
+├── PriceUnknown        a cost was asked of a model without a known price
+├── RecordingError      a file that is no recording, or of a newer version
+└── SettingsError       a bad option or value: what to write instead
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from typing import Any, cast
 import msgspec
 from pydantic import ValidationError
 
-from nbmastra.chunks.payload import Payload
 from nbmastra.chunks.registry import delta_key, is_data, payload_model
 from nbmastra.errors import ChunkError
 

@@ -1,0 +1,513 @@
+"""What a run consists of, in the order it came. Plain state; `RunState` changes it, nobody else.
+
+Times (`*_at`) are seconds since the start of the stream.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from nbmastra.chunks import Chunk
+
+if TYPE_CHECKING:
+    from nbmastra.fold.objects import ObjectText
+    from nbmastra.fold.state import RunState
+
+__all__ = [
+    "CallStatus",
+    "DataPart",
+    "ErrorInfo",
+    "FilePart",
+    "GoalPart",
+    "Notice",
+    "ObjectPart",
+    "Part",
+    "ReasoningPart",
+    "SourcePart",
+    "Task",
+    "TaskStatus",
+    "TextPart",
+    "ToolCall",
+    "ToolResult",
+]
+
+CallStatus = Literal[
+    "streaming", "running", "pending", "success", "error", "suspended", "needs-approval", "denied", "cancelled"
+]
+"""streaming: arguments are being written; running: called; pending: waits for its caller to run it (client tools)."""
+TaskStatus = Literal["pending", "running", "suspended", "completed", "failed", "cancelled", "timed_out"]
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """An error as the wire tells it: any JSON value, read as far as it goes. `message` is never empty."""
+
+    message: str
+    name: str = "Error"
+    status_code: int | None = None
+    stack: str | None = None
+    details: Any = None
+
+
+class Part:
+    """Something that stands in a run at one place; `step` is its step's number in the run, -1 outside of steps."""
+
+    kind: ClassVar[str] = ""
+    __slots__ = ("ended_at", "rejected", "started_at", "step")
+
+    def __init__(self, step: int, at: float) -> None:
+        self.step = step
+        self.started_at = at
+        self.ended_at: float | None = None
+        self.rejected = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} step={self.step}>"
+
+
+class TextPart(Part):
+    """Text that grows: `pieces` only ever gets longer, so readers can hold an index."""
+
+    kind = "text"
+    __slots__ = ("_held", "id", "pieces")
+
+    def __init__(self, step: int, at: float, id: str) -> None:
+        super().__init__(step, at)
+        self.id = id
+        self.pieces: list[str] = []
+        self._held = ""
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self.pieces)
+
+    def append(self, piece: str) -> str:
+        """Add a delta; returns what may be shown: half an emoji is held back until its other half comes."""
+        if self._held or (not piece.isascii() and _LONE_SURROGATE.search(piece)):
+            piece = self._whole(self._held + piece)
+        if piece:
+            self.pieces.append(piece)
+        return piece
+
+    def end(self, at: float) -> str:
+        """Close the part; returns the last piece, if half a character was held back."""
+        self.ended_at = at
+        piece, self._held = ("\ufffd", "") if self._held else ("", "")
+        if piece:
+            self.pieces.append(piece)
+        return piece
+
+    def _whole(self, text: str) -> str:
+        self._held = ""
+        if "\ud800" <= text[-1] <= "\udbff":
+            self._held, text = text[-1], text[:-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def __repr__(self) -> str:
+        text = self.text
+        return f"<{type(self).__name__} step={self.step} {text if len(text) <= 60 else text[:57] + '...'!r}>"
+
+
+class ReasoningPart(TextPart):
+    """What a model thought; `signature` proves it to the provider, `redacted` means that its text is withheld."""
+
+    kind = "reasoning"
+    __slots__ = ("provider_metadata", "redacted", "signature")
+
+    def __init__(self, step: int, at: float, id: str) -> None:
+        super().__init__(step, at, id)
+        self.signature: str | None = None
+        self.provider_metadata: dict[str, Any] | None = None
+        self.redacted = False
+
+
+class ToolCall(Part):
+    """One tool call, from its first argument to its result. Ids are unique within a step only.
+
+    It also reads like the `tool-call` chunk of the same call: `call.payload.tool_name`, `call.payload.args`.
+    """
+
+    kind = "tool-call"
+    type: ClassVar[str] = "tool-call"
+    __slots__ = (
+        "args",
+        "args_error",
+        "args_pieces",
+        "background",
+        "called_at",
+        "denial_reason",
+        "error",
+        "from_",
+        "has_result",
+        "nested",
+        "output",
+        "outputs",
+        "provider_executed",
+        "provider_metadata",
+        "result",
+        "resume_schema",
+        "run_id",
+        "status",
+        "suspend_payload",
+        "task_id",
+        "tool_call_id",
+        "tool_name",
+        "turn",
+    )
+
+    def __init__(self, step: int, at: float, tool_call_id: str, tool_name: str) -> None:
+        super().__init__(step, at)
+        self.turn = -1
+        self.tool_call_id = tool_call_id
+        self.tool_name = tool_name
+        self.run_id: str | None = None
+        self.from_: str | None = None
+        self.status: CallStatus = "streaming"
+        self.args: Any = None
+        self.args_pieces: list[str] = []
+        self.args_error: str | None = None
+        self.called_at: float | None = None
+        self.has_result = False
+        self.result: Any = None
+        self.error: ErrorInfo | None = None
+        self.output: Any = None
+        self.outputs: list[Any] = []
+        self.nested: list[RunState] = []
+        self.background = False
+        self.task_id: str | None = None
+        self.provider_executed = False
+        self.provider_metadata: dict[str, Any] | None = None
+        self.suspend_payload: Any = None
+        self.resume_schema: dict[str, Any] | None = None
+        self.denial_reason: str | None = None
+
+    @property
+    def payload(self) -> ToolCall:
+        """The call itself: chunk and call have the same attribute names."""
+        return self
+
+    @property
+    def args_text(self) -> str:
+        """The arguments as the model wrote them, valid JSON or not."""
+        return "".join(self.args_pieces)
+
+    @property
+    def arguments_s(self) -> float | None:
+        """Seconds the model took to write the arguments."""
+        return None if self.called_at is None else self.called_at - self.started_at
+
+    @property
+    def duration_s(self) -> float | None:
+        """Seconds from the call to its result; None while it is open."""
+        return None if self.ended_at is None or self.called_at is None else self.ended_at - self.called_at
+
+    @property
+    def open(self) -> bool:
+        """True until there is a result, an error, a denial or a cancellation."""
+        return self.status in ("streaming", "running", "pending", "suspended", "needs-approval")
+
+    def __repr__(self) -> str:
+        return f"<ToolCall {self.tool_name} {self.tool_call_id} {self.status} step={self.step}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool call; reads like a `tool-result` chunk (`result.payload.result`)."""
+
+    call: ToolCall
+    type: ClassVar[str] = "tool-result"
+
+    @property
+    def payload(self) -> ToolResult:
+        """The result itself: chunk and result have the same attribute names."""
+        return self
+
+    @property
+    def tool_call_id(self) -> str:
+        """Id of the call, unique within its step."""
+        return self.call.tool_call_id
+
+    @property
+    def tool_name(self) -> str:
+        """Name of the tool."""
+        return self.call.tool_name
+
+    @property
+    def args(self) -> Any:
+        """The call's arguments."""
+        return self.call.args
+
+    @property
+    def result(self) -> Any:
+        """What the tool returned; None for an error."""
+        return self.call.result
+
+    @property
+    def is_error(self) -> bool:
+        """True if the tool failed or refused its arguments."""
+        return self.call.status == "error"
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """Why it failed."""
+        return self.call.error
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run that made the call."""
+        return self.call.run_id
+
+    @property
+    def from_(self) -> str | None:
+        """Origin of the call."""
+        return self.call.from_
+
+    @property
+    def provider_executed(self) -> bool:
+        """True if the provider ran the tool."""
+        return self.call.provider_executed
+
+
+class ObjectPart(Part):
+    """A structured object: `value` as far as it has come, `path` the newest place in it."""
+
+    kind = "object"
+    __slots__ = ("_last", "_text", "chunks", "done", "final")
+
+    def __init__(self, step: int, at: float) -> None:
+        super().__init__(step, at)
+        self._text: ObjectText | None = None
+        self._last: Chunk | None = None
+        self.chunks = 0
+        self.done = False
+        self.final: Any = None
+
+    @property
+    def value(self) -> Any:
+        """The object so far; None before anything of it is known. Don't change it."""
+        if self.done:
+            return self.final
+        if self._text is not None and not self._text.failed:
+            return self._text.value
+        return self._last.object if self._last is not None else None
+
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """Where the newest value stands, for example ("legs", 1, "km"); () if unknown."""
+        return () if self.done or self._text is None or self._text.failed else self._text.path
+
+    @property
+    def closed_elements(self) -> int:
+        """How many elements of an array are complete."""
+        value = self.value
+        if not isinstance(value, list):
+            return 0
+        if self.done or self.ended_at is not None:
+            return len(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if self._text is not None and not self._text.failed:
+            return self._text.closed_elements
+        return max(len(value) - 1, 0)  # pyright: ignore[reportUnknownArgumentType]
+
+    def follow(self, text: ObjectText) -> None:
+        """Read the object from the step's text, which costs as much as the text is long."""
+        self._text = text
+
+    def feed(self, piece: str) -> bool:
+        """Text of the step; returns False if the object isn't read from it."""
+        if self._text is None or self._text.failed:
+            return False
+        self._text.feed(piece)
+        return True
+
+    def note(self, chunk: Chunk) -> None:
+        """An `object` chunk: the whole object so far; read only if the text can't be."""
+        self._last = chunk
+        self.chunks += 1
+
+    def finish(self, value: Any, at: float) -> None:
+        """The final object."""
+        self.done = True
+        self.final = value
+        self.ended_at = at
+
+
+class SourcePart(Part):
+    """A source that the answer rests on; `url` is what the model or tool said, unchecked."""
+
+    kind = "source"
+    __slots__ = ("chunk", "id", "source_type", "title", "url")
+
+    def __init__(self, step: int, at: float, chunk: Chunk, payload: dict[str, Any]) -> None:
+        super().__init__(step, at)
+        self.chunk = chunk
+        self.id = _text(payload.get("id"))
+        self.source_type = _text(payload.get("sourceType"))
+        self.title = _text(payload.get("title"))
+        self.url = _text(payload.get("url"))
+
+    @property
+    def payload(self) -> Any:
+        """The chunk's payload model."""
+        return self.chunk.payload
+
+
+class FilePart(Part):
+    """A file that the model made; its data stays in the chunk until asked for."""
+
+    kind = "file"
+    __slots__ = ("chunk", "mime_type")
+
+    def __init__(self, step: int, at: float, chunk: Chunk, mime_type: str) -> None:
+        super().__init__(step, at)
+        self.chunk = chunk
+        self.mime_type = mime_type
+
+    @property
+    def payload(self) -> Any:
+        """The chunk's payload model."""
+        return self.chunk.payload
+
+    @property
+    def base64(self) -> str:
+        """The data as base64, as the wire gives it; "" if there is none."""
+        payload = self.chunk.raw_payload()
+        return _text(payload.get("base64")) or _text(payload.get("data"))
+
+
+class DataPart(Part):
+    """A `data-*` chunk; one with the id of an earlier one takes its place."""
+
+    kind = "data"
+    __slots__ = ("data", "id", "transient", "type")
+
+    def __init__(self, step: int, at: float, chunk: Chunk) -> None:
+        super().__init__(step, at)
+        self.type = chunk.type
+        self.update(chunk)
+
+    def update(self, chunk: Chunk) -> None:
+        """Take over a chunk's data."""
+        top = chunk.to_wire()
+        self.data: Any = top.get("data")
+        self.id: str = _text(top.get("id"))
+        self.transient = bool(top.get("transient"))
+
+
+class GoalPart(Part):
+    """One evaluation of a goal, or of the completion scorers (`type` is-task-complete); `pending` until judged."""
+
+    kind = "goal"
+    __slots__ = ("payload", "type")
+
+    def __init__(self, step: int, at: float, type: str, payload: dict[str, Any]) -> None:
+        super().__init__(step, at)
+        self.type = type
+        self.payload = payload
+
+    @property
+    def iteration(self) -> Any:
+        """Number of the evaluation, from 1."""
+        return self.payload.get("iteration")
+
+    @property
+    def pending(self) -> bool:
+        """True until it is judged."""
+        return bool(self.payload.get("pending"))
+
+    @property
+    def passed(self) -> bool:
+        """True if the judge was content."""
+        return bool(self.payload.get("passed"))
+
+
+class Task(Part):
+    """A background task. Terminal statuses are final: a late chunk doesn't reopen it."""
+
+    kind = "task"
+    __slots__ = (
+        "agent_id",
+        "args",
+        "completed_time",
+        "error",
+        "id",
+        "outputs",
+        "result",
+        "resumed_at",
+        "run_id",
+        "running_at",
+        "started_time",
+        "status",
+        "suspend_payload",
+        "suspended_at",
+        "suspended_s",
+        "tool_call_id",
+        "tool_name",
+    )
+
+    def __init__(self, step: int, at: float, id: str) -> None:
+        super().__init__(step, at)
+        self.id = id
+        self.status: TaskStatus = "pending"
+        self.tool_name = ""
+        self.tool_call_id: str | None = None
+        self.agent_id: str | None = None
+        self.run_id: str | None = None
+        self.args: Any = None
+        self.result: Any = None
+        self.error: ErrorInfo | None = None
+        self.outputs: list[Any] = []
+        self.suspend_payload: Any = None
+        self.running_at: float | None = None
+        self.suspended_at: float | None = None
+        self.resumed_at: float | None = None
+        self.suspended_s = 0.0
+        self.started_time: str | None = None
+        self.completed_time: str | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """True if nothing more can happen to it."""
+        return self.status in ("completed", "failed", "cancelled", "timed_out")
+
+    def __repr__(self) -> str:
+        return f"<Task {self.tool_name} {self.id[:8]} {self.status}>"
+
+
+class Notice(Part):
+    """Something the user must see: `level` error, warning or info. Text is hostile until a view has escaped it."""
+
+    kind = "notice"
+    __slots__ = ("code", "detail", "event", "level", "text", "title", "tool_call_id")
+
+    def __init__(
+        self,
+        step: int,
+        at: float,
+        code: str,
+        level: str,
+        title: str,
+        text: str = "",
+        *,
+        event: int = -1,
+        detail: Any = None,
+    ) -> None:
+        super().__init__(step, at)
+        self.code = code
+        self.level = level
+        self.title = title
+        self.text = text
+        self.event = event
+        self.detail = detail
+        self.tool_call_id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Notice {self.code}: {self.title}>"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
