@@ -1,0 +1,3 @@
+"""Client of a Mastra server."""
+
+from __future__ import annotations
