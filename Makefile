@@ -1,0 +1,48 @@
+# `make demo` and `make test` do all set-up on a machine that has only Python >= 3.11 and make.
+
+PYTHON ?= $(firstword $(foreach v,3.11 3.12 3.13 3.14,$(shell command -v python$(v))) python3)
+PY := .venv/bin/python
+ARGS ?=
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+JS_TESTS = $(wildcard tests/js/*.test.mjs)
+
+.PHONY: demo test check lint setup bench clean
+
+demo: .venv/.installed-lab
+	.venv/bin/jupyter lab $(AS_ROOT) $(ARGS) notebooks/01-quickstart.ipynb
+
+test: lint setup
+	$(PY) -m pytest
+	$(if $(JS_TESTS),"$$($(PY) tests/support/setup_node.py --print)" --test $(JS_TESTS))
+
+check: lint
+	$(PY) -m pytest -m "not server and not browser"
+
+lint: .venv/.installed-dev
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m pyright
+	.venv/bin/lint-imports
+
+setup: .venv/.installed-dev tests/mastra_server/node_modules/.installed
+	$(PY) tests/support/setup_browser.py
+
+bench: .venv/.installed-dev
+	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(PY) "$$file"; done
+
+clean:
+	rm -rf .venv tests/mastra_server/node_modules test-results .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+# Each stamp is newer than what it was made from, so a second run starts at once.
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nbmastra needs Python >= 3.11 (make PYTHON=...)"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.installed-%: pyproject.toml | .venv/bin/python
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	@touch $@
+
+tests/mastra_server/node_modules/.installed: tests/mastra_server/package.json .venv/.installed-dev
+	$(PY) tests/support/setup_node.py
+	@touch $@

@@ -1,0 +1,17 @@
+"""Fixtures of all tests; each group lives in `tests/support`."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["tests.support.no_skips", "tests.support.mastra", "tests.support.lab"]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Playwright's sync API leaves an event loop running in the main thread: async tests must come before it starts.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
