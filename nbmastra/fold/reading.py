@@ -99,11 +99,11 @@ def schema_of(value: object) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-ORIGINS = {"AGENT", "USER", "SYSTEM", "WORKFLOW", "NETWORK"}
+ORIGINS = ("AGENT", "USER", "SYSTEM", "WORKFLOW", "NETWORK")  # no set: what is looked up may be unhashable
 
 
 def is_chunk_like(value: object) -> bool:
-    """True for a nested chunk. What a tool writes may look like one by accident: type, run and origin must all be there."""
+    """True for a nested chunk; what a tool writes may look like one, so type, run and origin must all be there."""
     nested = as_dict(value)
     return (
         isinstance(nested.get("type"), str) and isinstance(nested.get("runId"), str) and nested.get("from") in ORIGINS
