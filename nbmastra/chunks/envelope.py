@@ -1,8 +1,8 @@
 """`Chunk`: a small envelope around the bytes that came, its payload decoded only when touched.
 
-The bytes before `"payload":` are the same for thousands of chunks, so they are parsed once into a `Head` that all of them
-share; what follows stays raw. Writing a chunk gives back its bytes. A chunk without that shape (`object`, `data-*`, further
-top-level keys, `"payload"` not last) has a head of its own that holds the whole JSON text.
+The bytes before `"payload":` are the same for thousands of chunks, so they are parsed once into a `Head` that all of
+them share; what follows stays raw. Writing a chunk gives back its bytes. A chunk without that shape (`object`, `data-*`,
+further top-level keys) has a head of its own that holds all of it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Head:
 
 
 class Chunk(msgspec.Struct, gc=False, eq=False, weakref=False):
-    """One chunk of a stream: `type`, `run_id`, `from_`, `payload` (a model of its type), `delta` (the text of any delta).
+    """One chunk: `type`, `run_id`, `from_`, `payload` (a model of its type), `delta` (the text of any delta).
 
     `event` is its number in its stream, from 0, or -1 where there is none. Source: WIRE, "A chunk".
     """

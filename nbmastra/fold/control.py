@@ -148,6 +148,7 @@ def on_error(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
     if state.error is None:
         state.error = error_info(payload.get("error"))
+        state.error_turn = state.turn.index if state.turn is not None else -1
 
 
 def on_abort(state: RunState, chunk: Chunk, at: float) -> None:

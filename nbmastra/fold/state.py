@@ -4,8 +4,8 @@
       ▲                                                                  └▶ finish ─┬▶ close()
       └───────────── a continuation, or the second half of a client-tool run ◀─────┘
 
-Chunks of one family are handled by one module; this one keeps what they share. A stream may begin in the middle (resumed,
-observed): turn and step are then made when first needed.
+Chunks of one family are handled by one module; this one keeps what they share. A stream may begin in the middle
+(resumed, observed): turn and step are then made when first needed.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ class RunState:
         self.run_ids: list[str] = []
         self.agent_id: str | None = None
         self.error: ErrorInfo | None = None
+        self.error_turn = -1
+        """Number of the turn that failed."""
         self.tripwire: dict[str, Any] | None = None
         self.aborted = False
         self.ending: Ending | None = None
@@ -118,7 +120,7 @@ class RunState:
     def close(self, at: float, *, done: bool = False, cancelled: str = "", failure: str = "", code: str = "") -> None:
         """The stream is over: settle the status and everything that is still open. The first call counts.
 
-        `done`: its end mark came. `cancelled`: the reason why this side stopped it. `failure`: what broke the connection.
+        `done`: its end mark came. `cancelled`: why this side stopped it. `failure`: what broke the connection.
         `code`: the notice's code where it isn't the status (idle, budget).
         """
         if self.ending is not None:

@@ -246,7 +246,7 @@ def finish_call(
 
 
 def settle_calls(state: RunState, at: float) -> None:
-    """The stream is over: calls without a result are cancelled, unless they wait for somebody or run in the background."""
+    """The stream is over: calls without a result are cancelled, but for those that wait or run in the background."""
     ended_well = state.ending is not None and state.ending.status in ("success", "suspended")
     for call in state.tool_calls:
         if call.status not in ("streaming", "running", "pending") or (

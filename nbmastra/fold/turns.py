@@ -1,4 +1,4 @@
-"""Turns and the steps in them. Plain state; `RunState` changes it, nobody else. Times are seconds since the stream's start."""
+"""Turns and the steps in them: plain state that only `RunState` changes; times in seconds since the stream's start."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Step:
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """One `start … finish`, or several that belong together (client tools); until idle, a stream holds several turns."""
+    """One `start … finish`, or several that belong together (client tools); until idle, a stream holds several."""
 
     index: int
     started_at: float

@@ -1,0 +1,31 @@
+"""A run as its user sees it."""
+
+from __future__ import annotations
+
+from nbmastra.output.control import Answer, Control
+from nbmastra.output.hooks import hooks
+from nbmastra.output.limits import Limits
+from nbmastra.output.model_output import MastraModelOutput
+from nbmastra.output.pending import Pending, PendingList
+from nbmastra.output.results import FullOutput, Response, Total
+from nbmastra.output.schema import ObjectSchema
+from nbmastra.output.source import Batch, IterableSource, Source
+from nbmastra.output.streams import Stream
+
+__all__ = [
+    "Answer",
+    "Batch",
+    "Control",
+    "FullOutput",
+    "IterableSource",
+    "Limits",
+    "MastraModelOutput",
+    "ObjectSchema",
+    "Pending",
+    "PendingList",
+    "Response",
+    "Source",
+    "Stream",
+    "Total",
+    "hooks",
+]

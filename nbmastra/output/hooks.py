@@ -1,0 +1,18 @@
+"""Places that the upper layers fill, so that an output can show itself though imports point down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Hooks", "hooks"]
+
+
+class Hooks:
+    """`display(out)` shows an output in a notebook; `frame(name, out, options)` gives a DataFrame of it."""
+
+    display: Callable[[Any], None] | None = None
+    frame: Callable[[str, Any, dict[str, Any]], Any] | None = None
+
+
+hooks = Hooks()

@@ -1,0 +1,145 @@
+"""Readers of a run: each property gives a new one, which begins at the first chunk and disturbs nobody."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from nbmastra.engine import get_engine, interruptible
+from nbmastra.fold import ObjectPart, RunState
+from nbmastra.replay_log import ReplayLog
+
+__all__ = ["Follower", "ItemReader", "Stream"]
+
+T = TypeVar("T")
+
+
+class Stream(Generic[T]):
+    """`async for` on any asyncio loop, plain `for` in any thread; `aclose()` ends this reader only.
+
+    The kernel's interrupt, while one waits here, cancels the run.
+    """
+
+    def __init__(self, log: ReplayLog[Any], new_reader: Callable[[], Follower[T]], cancel: Callable[[], None]) -> None:
+        self._log = log
+        self._new_reader = new_reader
+        self._cancel = cancel
+        self._running: AsyncIterator[T] | None = None
+
+    async def _follow(self) -> AsyncIterator[T]:
+        reader, log = self._new_reader(), self._log
+        while True:
+            closed = log.closed  # read before the items: what came before the end must not be missed
+            seen = len(log.items)
+            items = reader.read()
+            for item in items:
+                yield item
+            if not items:
+                if closed:
+                    return
+                with interruptible(self._cancel):
+                    await log.wait(seen)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self._follow()
+
+    async def __anext__(self) -> T:
+        if self._running is None:
+            self._running = self._follow()
+        return await self._running.__anext__()
+
+    async def aclose(self) -> None:
+        """End this reader; the run and other readers go on."""
+        running, self._running = self._running, None
+        if running is not None:
+            await running.aclose()  # type: ignore[attr-defined]
+
+    def __iter__(self) -> Iterator[T]:
+        get_engine().refuse_own_thread()
+        reader, log = self._new_reader(), self._log
+        while True:
+            closed = log.closed
+            seen = len(log.items)
+            items = reader.read()
+            yield from items
+            if not items:
+                if closed:
+                    return
+                with interruptible(self._cancel):
+                    log.wait_blocking(seen)
+
+    def __repr__(self) -> str:
+        return "<stream: `async for` it, or `for` in plain code>"
+
+
+class Follower(Generic[T]):
+    """What a reader has yet to give; `read` returns what is new since the last call."""
+
+    def read(self) -> list[T]:
+        """New items; [] if there are none yet."""
+        raise NotImplementedError
+
+
+class ItemReader(Follower[T]):
+    """Follows a list that only grows."""
+
+    def __init__(self, items: list[T]) -> None:
+        self._items = items
+        self._index = 0
+
+    def read(self) -> list[T]:
+        """New items; [] if there are none yet."""
+        count = len(self._items)
+        new = self._items[self._index : count]
+        self._index = count
+        return new
+
+
+class ObjectReader(Follower[Any]):
+    """Folds the run again, so that a late reader sees the object grow as an early one did; repeats are left out."""
+
+    def __init__(self, log: ReplayLog[Any], state: RunState) -> None:
+        self._chunks = ItemReader(log.items)
+        self._fold = RunState(expect_object=state.expect_object, array_object=state.array_object)
+        self._log = log
+        self._last: Any = None
+        self._part: ObjectPart | None = None
+
+    def read(self) -> list[Any]:
+        """The object's next states."""
+        new: list[Any] = []
+        for chunk in self._chunks.read():
+            self._fold.apply(chunk, 0.0)
+            part = self._fold.object
+            if part is not None:
+                self._look(part, new)
+        return new
+
+    def _look(self, part: ObjectPart, new: list[Any]) -> None:
+        if part is not self._part:
+            self._part, self._last = part, None
+        value = part.value
+        if value is not None and value is not self._last and value != self._last:
+            self._last = value
+            new.append(value)
+
+
+class ElementReader(ObjectReader):
+    """The elements of an array, each once, when it is closed and fits its schema."""
+
+    def __init__(self, log: ReplayLog[Any], state: RunState, accept: Callable[[Any], tuple[bool, Any]]) -> None:
+        super().__init__(log, state)
+        self._accept = accept
+        self._given = 0
+
+    def _look(self, part: ObjectPart, new: list[Any]) -> None:
+        if part is not self._part:
+            self._part, self._given = part, 0
+        closed = part.closed_elements
+        if closed <= self._given:
+            return
+        for element in part.value[self._given : closed]:
+            fits, value = self._accept(element)
+            if fits:
+                new.append(value)
+        self._given = closed
