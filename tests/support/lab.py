@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +17,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from tests.support.processes import running, wait_until_answering
 from tests.support.setup_browser import find_chromium
 
 CHROMIUM_FLAGS = (
@@ -88,40 +86,13 @@ def run_lab(directory: Path) -> Iterator[Lab]:
         "LabApp.workspaces_dir": str(directory / "workspaces"),
         "LabApp.expose_app_in_browser": "True",
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())],
-        cwd=root,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
     log = directory / "jupyter.log"
-    url: Future[str] = Future()
-    reader = threading.Thread(target=_read_output, args=(process, log, url))
-    reader.start()
-    try:
-        lab = Lab(url.result(), root, log)
-        try:
-            yield lab
-        finally:
-            lab.end_sessions()
-    finally:
-        process.terminate()
-        process.wait()
-        reader.join()
-
-
-def _read_output(process: subprocess.Popen[str], log: Path, url: Future[str]) -> None:
-    assert process.stdout is not None
-    with process.stdout, log.open("w", buffering=1) as file:
-        for line in process.stdout:
-            file.write(line)
-            if (found := re.search(r"(http://127\.0\.0\.1:\d+)/lab", line)) and not url.done():
-                url.set_result(found[1])
-    if not url.done():
-        url.set_exception(RuntimeError(f"JupyterLab did not start:\n{log.read_text()}"))
+    with running(command, r"(http://127\.0\.0\.1:\d+)/lab", log, cwd=root, env=env) as (_, found):
+        lab = Lab(found[1], root, log)
+        wait_until_answering(f"{lab.url}/api")
+        yield lab
+        lab.end_sessions()
 
 
 @dataclass

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import running
 from tests.support.setup_node import SERVER_DIR, node_path
 
 
@@ -34,39 +33,13 @@ def run_mastra_server(directory: Path, **env: str) -> Iterator[MastraServer]:
     if not (SERVER_DIR / "node_modules").is_dir():
         raise RuntimeError("the reference server's packages are not installed: run `make setup`")
     defaults = {"PORT": "0", "CHUNK_DELAY_MS": "1", "DB": f"file:{directory / 'server.db'}", "EXIT_WITH_STDIN": "1"}
-    process = subprocess.Popen(
-        [node_path(), "server.mjs"],
-        cwd=SERVER_DIR,
-        env=os.environ | defaults | env,
-        stdin=subprocess.PIPE,  # ends with this process, however it dies, and the server with it
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdin is not None
     log = directory / "server.log"
-    port: Future[str] = Future()
-    reader = threading.Thread(target=_read_output, args=(process, log, port))
-    reader.start()
-    try:
-        yield MastraServer(f"http://127.0.0.1:{port.result()}", log, process)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        reader.join()
-
-
-def _read_output(process: subprocess.Popen[str], log: Path, port: Future[str]) -> None:
-    """Copy the server's output to `log` until it ends, and tell the port when the server names it."""
-    assert process.stdout is not None
-    with process.stdout, log.open("w", buffering=1) as file:
-        for line in process.stdout:
-            file.write(line)
-            if line.startswith("listening ") and not port.done():
-                port.set_result(line.split()[1])
-    if not port.done():
-        port.set_exception(RuntimeError(f"the reference server did not start:\n{log.read_text()}"))
+    command = [node_path(), "server.mjs"]
+    with running(command, r"^listening (\d+)", log, cwd=SERVER_DIR, env=os.environ | defaults | env) as (
+        process,
+        found,
+    ):
+        yield MastraServer(f"http://127.0.0.1:{found[1]}", log, process)
 
 
 @pytest.fixture(scope="session")

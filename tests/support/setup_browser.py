@@ -29,11 +29,8 @@ def find_chromium() -> str | None:
 def install_chromium() -> None:
     if os.geteuid() == 0 and shutil.which("apt-get"):
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        updated = subprocess.run(["apt-get", "update", "-q"], env=env, check=False).returncode == 0
-        if (
-            updated
-            and subprocess.run(["apt-get", "install", "-q", "-y", "chromium"], env=env, check=False).returncode == 0
-        ):
+        steps = (["apt-get", "update", "-q"], ["apt-get", "install", "-q", "-y", "chromium"])
+        if all(subprocess.run(step, env=env, check=False).returncode == 0 for step in steps):
             return
     subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
 
