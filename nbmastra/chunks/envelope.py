@@ -1,8 +1,8 @@
 """`Chunk`: a small envelope around the bytes that came, its payload decoded only when touched.
 
 The bytes before `"payload":` are the same for thousands of chunks, so they are parsed once into a `Head` that all of
-them share; what follows stays raw. Writing a chunk gives back its bytes. A chunk without that shape (`object`, `data-*`,
-further top-level keys) has a head of its own that holds all of it.
+them share; what follows stays raw. Writing a chunk gives back its bytes. A chunk without that shape (`object`,
+`data-*`, further top-level keys) has a head of its own that holds all of it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ def _no_delta(_body: bytes) -> _NoDelta:
     return _NO_DELTA
 
 
+def _not_alone(_body: bytes) -> _NoDelta:
+    raise msgspec.DecodeError("the payload doesn't stand alone")
+
+
 class Head:
     """What chunks of one type, run and origin share; for a chunk of unusual shape, all of it (`whole`)."""
 
@@ -65,8 +69,9 @@ class Head:
         self.whole = whole
         self.complete = self.run_id is not None and self.from_ is not None
         self._validate: Callable[[bytes], Any] | None = None
-        key = delta_key(self.type) if whole is None else None
-        self.decode_delta: Callable[[bytes], Any] = _DELTA_DECODERS[key] if key else _no_delta
+        key = delta_key(self.type)
+        decode = _DELTA_DECODERS[key] if key else _no_delta
+        self.decode_delta: Callable[[bytes], Any] = decode if whole is None or not key else _not_alone
         model = payload_model(self.type)
         self.make: type[Chunk] = DataChunk if is_data(self.type) else Chunk if model else UnknownChunk
 
@@ -140,7 +145,7 @@ class Chunk(msgspec.Struct, gc=False, eq=False, weakref=False):
             return self._slow_delta()
 
     def _slow_delta(self) -> str:
-        # Half of an emoji (a lone surrogate) is valid JSON that the fast parser refuses; so are keys behind the payload.
+        # Half of an emoji (a lone surrogate) is JSON that the fast parser refuses; so are keys behind the payload.
         key = delta_key(self.type) or ""
         payload = self.raw_payload()
         value: Any = cast("dict[str, Any]", payload).get(key) if isinstance(payload, dict) else None
@@ -229,7 +234,7 @@ def _is_syntax(error: ValueError) -> bool:
 def _json_or_bytes(text: bytes) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -17,8 +17,8 @@ _ORIGINS = ("AGENT", "USER", "SYSTEM", "WORKFLOW", "NETWORK")
 def nested_chunk(chunk: Chunk) -> Chunk | None:
     """The chunk that this one carries; None if it carries none, or only something that looks a bit like one.
 
-    `agent-execution-event-*`, `workflow-execution-event-*` and `background-task-output` always carry one. What a tool or
-    step wrote (`payload.output`) is any JSON: it counts as a chunk if it has a `type`, a `runId` and a known `from`.
+    `agent-execution-event-*`, `workflow-execution-event-*` and `background-task-output` always carry one. What a tool
+    or step wrote (`payload.output`) is any JSON: it counts as a chunk if it has a `type`, a `runId` and a known `from`.
     """
     written = chunk.type in _WRITTEN
     if not written and chunk.type != "background-task-output" and not chunk.type.startswith(EVENT_PREFIXES):

@@ -1,4 +1,4 @@
-"""The models against the type declarations that Mastra's npm package ships: nothing it can stream is without a model."""
+"""The models against the type declarations of Mastra's npm package: nothing it can stream is without a model."""
 
 from __future__ import annotations
 

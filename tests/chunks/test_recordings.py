@@ -64,8 +64,12 @@ def test_a_networks_chunks_are_found_inside_of_its_events() -> None:
 
 @pytest.mark.parametrize(
     "output",
-    [None, 5, "text-delta", [], {}, {"type": "progress", "pct": 50}, {"type": "text-delta", "from": "AGENT"}]
-    + [{"type": 1, "runId": "r", "from": "AGENT"}, {"type": "x", "runId": "r", "from": "ELSEWHERE"}, {"type": "x", "runId": "r", "from": []}],
+    [
+        *(None, 5, "text-delta", [], {}, {"type": "progress", "pct": 50}, {"type": "text-delta", "from": "AGENT"}),
+        {"type": 1, "runId": "r", "from": "AGENT"},
+        {"type": "x", "runId": "r", "from": "ELSEWHERE"},
+        {"type": "x", "runId": "r", "from": []},
+    ],
 )
 def test_what_only_looks_like_a_chunk_is_none(output: Any) -> None:
     payload = {"toolCallId": "c", "toolName": "t", "output": output}
