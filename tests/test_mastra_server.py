@@ -52,7 +52,10 @@ def test_a_second_server_has_settings_and_a_port_of_its_own(
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"(?s)ended before it was ready.*nowhere"), run_mastra_server(tmp_path, DB="nowhere:x"):
+    with (
+        pytest.raises(RuntimeError, match=r"(?s)before it was ready.*nowhere"),
+        run_mastra_server(tmp_path, DB="nowhere:x"),
+    ):
         pass
 
 
