@@ -1,0 +1,294 @@
+"""The document of a live widget: a tree of nodes that the kernel decides and the browser copies.
+
+The kernel changes its own copy through the methods of `Document`; `take()` gives the changes since the last call as
+small operations, `state()` the whole. `static/live.js` applies both. Operations are JSON arrays, empty ends left out:
+
+    ["+", id, parent, before | 0, tag, class, {attributes}, html | null]   a new node; before 0 is at the end
+    ["=", id, keep, add]               its html is now its first `keep` UTF-16 units, then `add`
+    ["c", id, class]
+    ["a", id, {name: value | null}]    null removes
+    ["s", id, seconds | null]          the browser shows the seconds, counting on from here; null stops
+    ["-", id]                          the node and all below it
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["ROOT", "Document", "Op", "text_html"]
+
+Op = list[Any]
+ROOT = ""
+
+_TAG = re.compile(
+    "a|b|button|caption|code|dd|details|div|dl|dt|em|fieldset|figcaption|figure|form|h[1-6]|hr|i|img|input|label|legend|li"
+    "|ol|optgroup|option|p|pre|progress|section|select|small|span|strong|summary|table|tbody|td|textarea|tfoot|th|thead"
+    "|tr|ul"
+)
+_ATTRIBUTE = re.compile(
+    "aria-[a-z]+|data-nbm-[a-z]+|alt|autocomplete|checked|colspan|dir|disabled|for|height|hidden|href|id|inputmode|lang|list"
+    "|max|maxlength|min|multiple|name|open|pattern|placeholder|readonly|required|role|rows|rowspan|scope|selected|size"
+    "|spellcheck|src|step|style|tabindex|title|type|value|width"
+)
+_VALUE = {
+    "href": re.compile(r"(https?:|mailto:).*", re.IGNORECASE | re.DOTALL),
+    "src": re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*"),
+    "style": re.compile(r"(--[a-z-]+: ?[0-9.]+(%|px|em)?;? ?)*"),  # numbers for the stylesheet, nothing else
+}
+
+
+def text_html(text: str) -> str:
+    """Plain text as HTML that shows it."""
+    return html.escape(text, quote=False)
+
+
+@dataclass(slots=True)
+class _Node:
+    parent: str
+    tag: str
+    cls: str
+    attrs: dict[str, str]
+    html: str | None
+    wide: bool  # html holds characters of two UTF-16 units, so units aren't indices
+    since: float | None = None  # on the document's clock
+    kids: list[str] = field(default_factory=list[str])
+
+
+class Document:
+    """Nodes by id, in order; not thread-safe (`LiveWidget.frame` holds the lock).
+
+    A node has either html or children. `html` must be safe already: the document checks tags and attributes only. All
+    methods raise KeyError for a missing node and ValueError for a tag, attribute or value that isn't allowed.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._nodes = {ROOT: _Node(ROOT, "div", "", {}, None, False)}
+        self._made = 0
+        self._queue: list[Op] = []
+        self._queued: dict[tuple[str, str], Op] = {}
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._nodes
+
+    def add(
+        self,
+        parent: str = ROOT,
+        tag: str = "div",
+        cls: str = "",
+        *,
+        attrs: Mapping[str, str] | None = None,
+        html: str | None = None,
+        text: str | None = None,
+        before: str | None = None,
+    ) -> str:
+        """A new node, last in its parent or before a sibling; returns its id."""
+        if _TAG.fullmatch(tag) is None:
+            raise ValueError(f"the tag {tag!r} is not allowed")
+        above = self._nodes[parent]
+        if above.html:
+            raise ValueError("a node with html has no children")
+        own = {name: _checked(name, value) for name, value in (attrs or {}).items()}
+        place = len(above.kids) if before is None else above.kids.index(before)
+        node = _Node(parent, tag, cls, own, None, False)
+        if html is not None or text is not None:
+            node.html, units = _whole(html if html is not None else text_html(text or ""))
+            node.wide = units != len(node.html)
+        self._made += 1
+        id = _base36(self._made)
+        self._nodes[id] = node
+        above.kids.insert(place, id)
+        self._put("+", id, [parent, before or 0, tag, "", {}, None])
+        return id
+
+    def patch(self, id: str, keep: int, add: str) -> None:
+        """Keep the first `keep` UTF-16 units of the node's html, then add; costs what is new."""
+        node = self._nodes[id]
+        if node.kids:
+            raise ValueError("a node with children has no html")
+        add, units = _whole(add)
+        node.html = _head(node, keep) + add
+        node.wide = node.wide or units != len(add)
+        op = self._queued.get(("=", id))
+        if op is not None:
+            op[2] = min(op[2], keep)
+        elif ("+", id) not in self._queued:
+            self._put("=", id, [keep, ""])
+
+    def set_html(self, id: str, html: str) -> None:
+        """The node's new html; only what differs behind the common beginning is sent."""
+        node = self._nodes[id]
+        old = node.html or ""
+        if html == node.html:
+            return
+        same = _common(old, html)
+        self.patch(id, _units(old[:same]) if node.wide else same, html[same:])
+
+    def set_text(self, id: str, text: str) -> None:
+        """The node's new content as plain text."""
+        self.set_html(id, text_html(text))
+
+    def set_cls(self, id: str, cls: str) -> None:
+        """The node's new classes."""
+        node = self._nodes[id]
+        if node.cls != cls:
+            node.cls = cls
+            if ("+", id) not in self._queued:
+                self._put("c", id, [cls])
+
+    def set_attr(self, id: str, name: str, value: str | None) -> None:
+        """Set an attribute ("" for one without value), or remove it (None)."""
+        node = self._nodes[id]
+        if node.attrs.get(name) == value:
+            return
+        if value is None:
+            del node.attrs[name]
+        else:
+            value = node.attrs[name] = _checked(name, value)
+        if ("+", id) not in self._queued:
+            self._put("a", id, [{}])[2][name] = value
+
+    def since(self, id: str, seconds: float | None) -> None:
+        """Let the browser show time as it passes, from `seconds` on; None stops it (set the final text then)."""
+        node = self._nodes[id]
+        if seconds is None and node.since is None:
+            return
+        node.since = None if seconds is None else self._clock() - seconds
+        self._put("s", id, [None])
+
+    def remove(self, id: str) -> None:
+        """Remove a node and everything below it."""
+        node = self._nodes[id]
+        self._nodes[node.parent].kids.remove(id)
+        below = [id]
+        while below:
+            gone = below.pop()
+            below += self._nodes.pop(gone).kids
+        self._put("-", id, [])
+
+    def html(self, id: str) -> str:
+        """The node's html; "" if it has none."""
+        return self._nodes[id].html or ""
+
+    def tag(self, id: str) -> str:
+        """The node's tag."""
+        return self._nodes[id].tag
+
+    def get_attr(self, id: str, name: str) -> str | None:
+        """The attribute's value; None if it isn't set."""
+        return self._nodes[id].attrs.get(name)
+
+    def kids(self, id: str = ROOT) -> list[str]:
+        """Ids of the node's children, in order."""
+        return list(self._nodes[id].kids)
+
+    def take(self) -> list[Op]:
+        """The changes since the last call; several to the same part of one node are one."""
+        ops: list[Op] = []
+        for op in self._queue:
+            node = self._nodes.get(op[1])
+            kind = op[0]
+            if kind == "+":
+                if node is not None:
+                    op[5:] = node.cls, dict(node.attrs), node.html
+            elif kind == "-":
+                pass
+            elif node is None:
+                continue
+            elif kind == "=":
+                op[3] = _tail(node, op[2])
+            elif kind == "c":
+                op[2] = node.cls
+            elif kind == "s":
+                op[2] = self._elapsed(node)
+            ops.append(_short(op))
+        self._queue, self._queued = [], {}
+        return ops
+
+    def state(self) -> dict[str, Any]:
+        """The whole document: id → p(arent), t(ag), c(lass), a(ttributes), h(tml), k(ids), s(econds so far)."""
+        return {
+            id: {
+                "p": node.parent,
+                "t": node.tag,
+                "c": node.cls,
+                "a": dict(node.attrs),
+                "h": node.html,
+                "k": list(node.kids),
+                "s": self._elapsed(node),
+            }
+            for id, node in self._nodes.items()
+        }
+
+    def _elapsed(self, node: _Node) -> float | None:
+        return None if node.since is None else round(self._clock() - node.since, 2)
+
+    def _put(self, kind: str, id: str, rest: list[Any]) -> Op:
+        op = self._queued.get((kind, id))
+        if op is None:
+            op = self._queued[kind, id] = [kind, id, *rest]
+            self._queue.append(op)
+        return op
+
+
+def _checked(name: str, value: str) -> str:
+    if _ATTRIBUTE.fullmatch(name) is None:
+        raise ValueError(f"the attribute {name!r} is not allowed")
+    rule = _VALUE.get(name)
+    if rule is not None and rule.fullmatch(value) is None:
+        raise ValueError(f"this value of {name!r} is not allowed")
+    return _whole(value)[0]
+
+
+def _whole(text: str) -> tuple[str, int]:
+    """The text without half characters, which no message could carry, and its length in UTF-16 units."""
+    try:
+        return text, _units(text)
+    except UnicodeEncodeError:
+        text = text.encode("utf-16-le", "replace").decode("utf-16-le")
+        return text, _units(text)
+
+
+def _units(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def _head(node: _Node, units: int) -> str:
+    html = node.html or ""
+    return html.encode("utf-16-le")[: 2 * units].decode("utf-16-le") if node.wide else html[:units]
+
+
+def _tail(node: _Node, units: int) -> str:
+    html = node.html or ""
+    return html.encode("utf-16-le")[2 * units :].decode("utf-16-le") if node.wide else html[units:]
+
+
+def _common(a: str, b: str) -> int:
+    """Length of the common beginning, never between the halves of a character."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _short(op: Op) -> Op:
+    while len(op) > 2 and op[0] != "=" and op[-1] in (None, {}, "", 0):
+        op.pop()
+    return op
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits

@@ -1,0 +1,78 @@
+"""Icons and status marks as HTML; every status has a shape and a word, colour comes third."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nbmastra.widgets.document import text_html
+
+__all__ = ["CHEVRON", "COPY", "DOT", "STOP", "Look", "icon", "look", "status_html"]
+
+
+def _svg(paths: str, cls: str = "nbm-icon") -> str:
+    return f'<svg class="{cls}" viewBox="0 0 16 16" aria-hidden="true">{paths}</svg>'
+
+
+_SHAPES = {
+    "ring-dashed": '<circle cx="8" cy="8" r="5.5" stroke-dasharray="2.2 2.2"/>',
+    "arc": '<circle cx="8" cy="8" r="5.5" opacity=".3"/><path d="M8 2.5A5.5 5.5 0 0 1 13.5 8"/>',
+    "bars": '<path d="M5.5 4v8M10.5 4v8"/>',
+    "check": '<path d="M3.5 8.5l3 3 6-7"/>',
+    "ring-struck": '<circle cx="8" cy="8" r="5.5"/><path d="M4.2 11.8l7.6-7.6"/>',
+    "cross": '<path d="M4 4l8 8M12 4l-8 8"/>',
+    "clock": '<circle cx="8" cy="8" r="5.5"/><path d="M8 4.8V8l2.2 1.6"/>',
+    "octagon": '<path d="M5.5 2.5h5l3 3v5l-3 3h-5l-3-3v-5z"/><path d="M8 5.2v3.4M8 10.9v.1"/>',
+    "line-broken": '<path d="M1.5 8h3.5M11 8h3.5M6.2 5v6M9.8 5v6"/>',
+    "info": '<circle cx="8" cy="8" r="5.5"/><path d="M8 7.4v3.2M8 5.2v.1"/>',
+}
+CHEVRON = _svg('<path d="M5.5 2.5L11 8l-5.5 5.5"/>', "nbm-chev")
+COPY = _svg('<path d="M5.5 5.5h7v8h-7z"/><path d="M3.5 10.5v-8h7"/>')
+STOP = _svg('<path d="M3.5 3.5h9v9h-9z"/>', "nbm-icon nbm-icon--solid")
+DOT = '<span class="nbm-dot" aria-hidden="true"></span>'
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a status looks: its icon's shape, its word, and the class that colours it."""
+
+    shape: str
+    word: str
+    tone: str
+
+
+_LOOKS = {
+    "pending": Look("ring-dashed", "Pending", "pending"),
+    "running": Look("arc", "Running", "running"),
+    "streaming": Look("arc", "Running", "running"),
+    "suspended": Look("bars", "Suspended", "suspended"),
+    "needs-approval": Look("bars", "Needs approval", "suspended"),
+    "needs-input": Look("bars", "Needs input", "suspended"),
+    "success": Look("check", "Completed", "completed"),
+    "completed": Look("check", "Completed", "completed"),
+    "cancelled": Look("ring-struck", "Cancelled", "cancelled"),
+    "denied": Look("ring-struck", "Declined", "cancelled"),
+    "failed": Look("cross", "Failed", "failed"),
+    "error": Look("cross", "Failed", "failed"),
+    "timed_out": Look("clock", "Timed out", "timed_out"),
+    "tripwire": Look("octagon", "Tripwire", "tripwire"),
+    "truncated": Look("line-broken", "Truncated", "truncated"),
+    "info": Look("info", "Note", "pending"),
+}
+
+
+def look(status: str) -> Look:
+    """How a status of a run, call or task looks; one we don't know is shown by its own word."""
+    return _LOOKS.get(status) or Look("ring-dashed", status, "pending")
+
+
+def icon(status: str) -> str:
+    """The icon of a status."""
+    return _svg(_SHAPES[look(status).shape])
+
+
+def status_html(status: str, *, word: bool = True, dot: bool = False) -> str:
+    """Icon and word of a status; `word=False` leaves the word to screen readers, `dot` draws running as a dot."""
+    seen = look(status)
+    mark = DOT if dot and seen.shape == "arc" else icon(status)
+    hidden = "" if word else ' class="nbm-sr"'
+    return f'<span class="nbm-status nbm-status--{seen.tone}">{mark}<span{hidden}>{text_html(seen.word)}</span></span>'

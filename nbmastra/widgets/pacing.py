@@ -1,0 +1,48 @@
+"""When to draw: often enough to look live, never so often that drawing or the wire becomes the work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+__all__ = ["Pacer"]
+
+
+class Pacer:
+    """Draws at the first news at once, then at most every `interval` seconds, less often when drawing is dear.
+
+    `news` waits until something has changed since it last returned, and gives False when nothing will come any more;
+    `over` waits for that end, so that the last frame doesn't wait for its turn. Both belong to the loop of `pump`.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[], object],
+        news: Callable[[], Awaitable[bool]],
+        over: Callable[[], Awaitable[object]],
+        *,
+        interval: float = 0.05,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._draw = draw
+        self._news = news
+        self._over = over
+        self._interval = interval
+        self._clock = clock
+
+    async def pump(self) -> None:
+        """Draw until the end; the last frame comes at once and shows everything."""
+        more = True
+        while more:
+            more = await self._news()
+            started = self._clock()
+            self._draw()
+            if more:
+                await self.rest(max(self._interval, 2 * (self._clock() - started)))
+
+    async def rest(self, seconds: float) -> None:
+        """Wait, but not beyond the end."""
+        with anyio.move_on_after(seconds):
+            await self._over()

@@ -1,0 +1,399 @@
+// The browser half of every nbmastra widget: it places what the kernel decided.
+//
+// One Store per widget holds the document (`_boot`: {id, seq, nodes}) and applies messages {seq, ops} in order; one View per
+// display shows it. Operations and nodes are described in nbmastra/widgets/document.py. HTML comes sanitised from the
+// kernel; the lists below are the second gate. Besides the document a view keeps only what its user did: what was opened.
+
+const TAG = new RegExp(
+  "^(a|b|button|caption|code|dd|details|div|dl|dt|em|fieldset|figcaption|figure|form|h[1-6]|hr|i|img|input|label|legend|li" +
+    "|ol|optgroup|option|p|pre|progress|section|select|small|span|strong|summary|table|tbody|td|textarea|tfoot|th|thead" +
+    "|tr|ul)$",
+);
+const ATTRIBUTE = new RegExp(
+  "^(aria-[a-z]+|data-nbm-[a-z]+|alt|autocomplete|checked|colspan|dir|disabled|for|height|hidden|href|id|inputmode|lang|list" +
+    "|max|maxlength|min|multiple|name|open|pattern|placeholder|readonly|required|role|rows|rowspan|scope|selected|size" +
+    "|spellcheck|src|step|style|tabindex|title|type|value|width)$",
+);
+const VALUE = {
+  href: /^(https?:|mailto:)/i,
+  src: /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*$/,
+  style: /^(--[a-z-]+: ?[0-9.]+(%|px|em)?;? ?)*$/,
+};
+const REFERENCE = /^(id|for|list|aria-(activedescendant|controls|describedby|details|labelledby|owns))$/;
+const ATOM = /^(img|svg|math|br|hr|input|button|select|textarea)$/i; // no caret inside of these
+
+const stores = new Map();
+let displays = 0;
+
+class Store {
+  constructor(model) {
+    this.model = model;
+    this.views = new Set();
+    this.boot = null;
+    this.early = new Map(); // messages behind a gap, by seq
+    this.asked = -Infinity;
+    this.onMessage = (message) => this.receive(message);
+    this.onBoot = () => this.adopt(this.model.get("_boot"));
+    model.on("msg:custom", this.onMessage);
+    model.on("change:_boot", this.onBoot);
+    this.onBoot();
+  }
+
+  close() {
+    this.model.off("msg:custom", this.onMessage);
+    this.model.off("change:_boot", this.onBoot);
+    for (const view of this.views) view.close();
+    stores.delete(this.boot?.id);
+  }
+
+  adopt(boot) {
+    if (!boot || boot === this.boot) return;
+    if (this.boot && boot.seq <= this.boot.seq && !this.broken) {
+      this.model.set("_boot", this.boot); // what the page would save is the document as it is
+      return;
+    }
+    this.boot = boot;
+    this.broken = false;
+    this.asked = -Infinity;
+    for (const node of Object.values(boot.nodes)) startClock(node);
+    for (const view of this.views) view.rebuild();
+    this.drain();
+  }
+
+  receive(message) {
+    if (!Array.isArray(message?.ops) || message.seq <= this.boot.seq) return;
+    this.early.set(message.seq, message.ops);
+    this.drain();
+  }
+
+  drain() {
+    for (const seq of this.early.keys()) if (seq <= this.boot.seq) this.early.delete(seq);
+    for (let ops; (ops = this.early.get(this.boot.seq + 1)); ) {
+      this.early.delete(++this.boot.seq);
+      try {
+        this.apply(ops);
+      } catch (error) {
+        console.warn("[nbmastra] starting again from the kernel's document:", error);
+        this.broken = true;
+      }
+    }
+    if ((this.early.size || this.broken) && Date.now() - this.asked > 2000) {
+      this.asked = Date.now();
+      this.model.send({ act: "sync" });
+    }
+  }
+
+  apply(ops) {
+    for (const op of ops) {
+      this.change(op);
+      for (const view of this.views) view.change(op);
+    }
+    for (const view of this.views) view.settle();
+  }
+
+  change([kind, id, ...rest]) {
+    const nodes = this.boot.nodes;
+    const node = nodes[id];
+    if (kind === "+") {
+      const [p, before, t, c = "", a = {}, h = null] = rest;
+      const kids = nodes[p].k;
+      const place = before ? kids.indexOf(before) : -1;
+      kids.splice(place < 0 ? kids.length : place, 0, id);
+      nodes[id] = { p, t, c, a: { ...a }, h, k: [], s: null };
+    } else if (kind === "=") {
+      node.h = (node.h ?? "").slice(0, rest[0]) + rest[1];
+    } else if (kind === "c") {
+      node.c = rest[0] ?? "";
+    } else if (kind === "a") {
+      for (const [name, value] of Object.entries(rest[0])) {
+        if (value === null) delete node.a[name];
+        else node.a[name] = value;
+      }
+    } else if (kind === "s") {
+      node.s = rest[0] ?? null;
+      startClock(node);
+    } else if (kind === "-") {
+      const kids = nodes[node.p].k;
+      kids.splice(kids.indexOf(id), 1);
+      const remove = (gone) => {
+        nodes[gone].k.forEach(remove);
+        delete nodes[gone];
+      };
+      remove(id);
+    }
+  }
+}
+
+class View {
+  constructor(store, model, el) {
+    this.store = store;
+    this.model = model;
+    this.el = el;
+    this.prefix = `nbm-${store.boot.id}-${++displays}-`; // ids in the page are by display
+    this.opened = new Map(); // what the user opened or closed stays so
+    this.timers = new Set();
+    this.listening = new AbortController();
+    const listen = { signal: this.listening.signal };
+    el.addEventListener("click", (event) => this.onClick(event), listen);
+    el.addEventListener("change", (event) => this.onChange(event), listen);
+    el.addEventListener("submit", (event) => this.onSubmit(event), listen);
+    el.addEventListener("toggle", (event) => this.onToggle(event), { ...listen, capture: true });
+    store.views.add(this);
+    this.rebuild();
+  }
+
+  close() {
+    this.listening.abort();
+    cancelAnimationFrame(this.painting);
+    clearTimeout(this.ticking);
+    this.timers.forEach(clearTimeout);
+    this.store.views.delete(this);
+    this.el.replaceChildren();
+  }
+
+  node(id) {
+    return this.store.boot.nodes[id];
+  }
+
+  rebuild() {
+    this.els = new Map();
+    this.ids = new WeakMap();
+    this.dirty = new Set();
+    this.carets = new Map();
+    this.clocks = new Set();
+    this.el.replaceChildren();
+    for (const id of this.node("").k) this.insert(id, this.el, null);
+    this.settle();
+  }
+
+  insert(id, parent, before) {
+    const node = this.node(id);
+    const el = document.createElement(TAG.test(node.t) ? node.t : "div");
+    this.els.set(id, el);
+    this.ids.set(el, id);
+    if (node.c) el.className = node.c;
+    for (const [name, value] of Object.entries(node.a)) this.setAttribute(el, id, name, value);
+    if (this.opened.has(id)) el.open = this.opened.get(id);
+    if (node.h !== null) paint(el, node.h);
+    for (const kid of node.k) this.insert(kid, el, null);
+    if (node.s !== null) this.clocks.add(id);
+    parent.insertBefore(el, before);
+  }
+
+  change([kind, id, ...rest]) {
+    const el = this.els.get(id);
+    if (kind === "+") {
+      const [parent, before] = rest;
+      this.insert(id, parent ? this.els.get(parent) : this.el, this.els.get(before) ?? null);
+    } else if (kind === "=") {
+      this.dirty.add(id);
+    } else if (kind === "c") {
+      el.className = rest[0] ?? "";
+    } else if (kind === "a") {
+      for (const [name, value] of Object.entries(rest[0])) this.setAttribute(el, id, name, value);
+    } else if (kind === "s") {
+      if (this.node(id).s === null) this.clocks.delete(id);
+      else this.clocks.add(id);
+    } else if (kind === "-") {
+      el.remove();
+      for (const gone of [el, ...el.querySelectorAll("*")]) this.forget(this.ids.get(gone));
+    }
+  }
+
+  forget(id) {
+    for (const kept of [this.els, this.dirty, this.carets, this.clocks, this.opened]) kept.delete(id);
+  }
+
+  setAttribute(el, id, name, value) {
+    if (!ATTRIBUTE.test(name) || (value !== null && VALUE[name]?.test(value) === false)) return;
+    if (name === "open" && el.localName === "details") {
+      const inUse = el.matches(":hover") || el.contains(document.activeElement);
+      if (this.opened.has(id) || (value === null && el.open && inUse)) return;
+    }
+    if (name === "data-nbm-caret") {
+      this.carets.get(id)?.remove();
+      this.carets.delete(id);
+      if (value !== null) this.carets.set(id, makeCaret());
+    }
+    if (name === "href") {
+      el.target = "_blank";
+      el.rel = "noopener noreferrer";
+    }
+    if (value === null) el.removeAttribute(name);
+    else el.setAttribute(name, REFERENCE.test(name) ? value.replace(/\S+/g, (id) => this.prefix + id) : value);
+  }
+
+  // Text is painted once a frame of the screen, however many messages came; in a hidden tab not at all.
+  settle() {
+    if (this.dirty.size || this.carets.size) this.painting ||= requestAnimationFrame(() => this.repaint());
+    if (this.clocks.size && !this.ticking) this.tick();
+  }
+
+  repaint() {
+    this.painting = 0;
+    for (const caret of this.carets.values()) caret.remove();
+    for (const id of this.dirty) paint(this.els.get(id), this.node(id).h);
+    this.dirty.clear();
+    for (const [id, caret] of this.carets) putAtEnd(this.els.get(id), caret);
+  }
+
+  tick() {
+    let pause = 1000;
+    for (const id of this.clocks) {
+      const seconds = (Date.now() - this.node(id).start) / 1000;
+      this.els.get(id).textContent = elapsed(seconds);
+      if (seconds < 10) pause = 100;
+    }
+    this.ticking = this.clocks.size ? setTimeout(() => this.tick(), pause) : 0;
+  }
+
+  onToggle({ target }) {
+    const id = this.ids.get(target);
+    if (id !== undefined && target.open !== "open" in this.node(id).a) this.opened.set(id, target.open);
+  }
+
+  // Only nodes of the document act: markup inside of `html`, which may show what a model wrote, never does.
+  onClick(event) {
+    const target = event.target.closest("[data-nbm-act], [data-nbm-copy], [data-nbm-copyof]");
+    const id = target && this.ids.get(target);
+    if (id === undefined || id === null || FIELD.test(target.localName)) return;
+    const { a } = this.node(id);
+    if ("data-nbm-copy" in a || "data-nbm-copyof" in a) {
+      this.copy(target, a["data-nbm-copy"] ?? this.els.get(a["data-nbm-copyof"])?.textContent ?? "");
+    } else this.act(target, id);
+  }
+
+  onChange({ target }) {
+    const id = this.ids.get(target);
+    if (id !== undefined && FIELD.test(target.localName) && "data-nbm-act" in this.node(id).a) this.act(target, id);
+  }
+
+  onSubmit(event) {
+    event.preventDefault();
+    for (const button of event.target.querySelectorAll("button[data-nbm-act]")) {
+      if (this.ids.has(button)) return button.click();
+    }
+  }
+
+  act(target, node) {
+    const { a, t } = this.node(node);
+    if ("disabled" in a) return;
+    const values = {};
+    const form = target.closest("form, [data-nbm-form]") ?? target;
+    for (const field of [form, ...form.querySelectorAll("[name]")]) {
+      if (field.name) values[field.name] = field.type === "checkbox" ? field.checked : field.value;
+    }
+    if (t === "button" && !("data-nbm-repeat" in a)) this.store.apply([["a", node, { disabled: "" }]]);
+    this.model.send({ act: a["data-nbm-act"], arg: a["data-nbm-arg"] ?? "", values, node });
+  }
+
+  async copy(target, text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      copyOldWay(text); // pages without https have no clipboard
+    }
+    target.setAttribute("data-nbm-copied", "");
+    const timer = setTimeout(() => {
+      target.removeAttribute("data-nbm-copied");
+      this.timers.delete(timer);
+    }, 1500);
+    this.timers.add(timer);
+  }
+}
+
+const FIELD = /^(input|select|textarea)$/;
+
+function startClock(node) {
+  if (node.s !== null) node.start = Date.now() - node.s * 1000;
+}
+
+// 7.4 s, 12 s, 1:05, 1:02:05
+function elapsed(seconds) {
+  if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
+  if (!parts[0]) parts.shift();
+  return parts.map((part, i) => (i ? String(part).padStart(2, "0") : part)).join(":");
+}
+
+function makeCaret() {
+  const caret = document.createElement("span");
+  caret.className = "nbm-caret";
+  caret.setAttribute("aria-hidden", "true");
+  return caret;
+}
+
+// The place where the next character will stand: behind the last text, however deep.
+function putAtEnd(el, caret) {
+  for (;;) {
+    let last = el.lastChild;
+    while (last?.nodeType === Node.TEXT_NODE && !last.data.trim()) last = last.previousSibling;
+    if (last?.nodeType === Node.ELEMENT_NODE && !ATOM.test(last.localName)) el = last;
+    else return last ? last.after(caret) : el.append(caret);
+  }
+}
+
+function paint(el, html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  morph(el, template.content);
+}
+
+// Change `old` into `fresh` and keep every node that still fits, so that selections and scroll positions survive.
+function morph(old, fresh) {
+  let at = old.firstChild;
+  for (let want = fresh.firstChild, next; want; want = next) {
+    next = want.nextSibling;
+    if (!at) {
+      old.append(want);
+    } else if (at.nodeName !== want.nodeName) {
+      const gone = at;
+      at = at.nextSibling;
+      old.replaceChild(want, gone);
+    } else {
+      if (at.nodeType === Node.TEXT_NODE) {
+        if (want.data.startsWith(at.data)) at.appendData(want.data.slice(at.data.length));
+        else at.data = want.data;
+      } else {
+        morphAttributes(at, want);
+        morph(at, want);
+      }
+      at = at.nextSibling;
+    }
+  }
+  while (at) {
+    const gone = at;
+    at = at.nextSibling;
+    gone.remove();
+  }
+}
+
+function morphAttributes(old, fresh) {
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name } of [...old.attributes]) {
+    // What the reader opened in it stays open.
+    if (!fresh.hasAttribute(name) && !(name === "open" && old.localName === "details")) old.removeAttribute(name);
+  }
+}
+
+function copyOldWay(text) {
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
+export default {
+  initialize({ model }) {
+    const store = new Store(model);
+    stores.set(store.boot.id, store);
+    return () => store.close();
+  },
+  render({ model, el }) {
+    const view = new View(stores.get(model.get("_boot").id), model, el);
+    return () => view.close();
+  },
+};

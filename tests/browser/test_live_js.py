@@ -1,0 +1,376 @@
+"""The browser half of the live widgets in a real Chromium, with a model of the test's own instead of Jupyter's."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from nbmastra.widgets.document import ROOT, Document
+
+pytestmark = pytest.mark.browser
+
+
+class Front:
+    """The page as a kernel sees it: documents are made by the real `Document`, messages are its operations."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.doc = Document()
+        self.seq = 0
+        script = (files("nbmastra.widgets") / "static" / "live.js").read_text("utf-8")
+        html = (Path(__file__).parent / "live_page.html").read_text("utf-8")
+        page.set_content(html.replace('"__LIVE_JS__"', json.dumps(script).replace("</", "<\\/")))
+        page.wait_for_function("window.ready")
+        page.add_style_tag(content=(files("nbmastra.widgets") / "static" / "nbmastra.css").read_text("utf-8"))
+
+    def boot(self) -> dict[str, Any]:
+        self.doc.take()
+        return {"id": "w", "seq": self.seq, "nodes": self.doc.state()}
+
+    def start(self) -> None:
+        self.page.evaluate("boot => start(boot)", self.boot())
+
+    def display(self) -> None:
+        self.page.evaluate("(window.shown ??= []).push(display())")
+
+    def message(self) -> dict[str, Any]:
+        self.seq += 1
+        return {"seq": self.seq, "ops": self.doc.take()}
+
+    def send(self) -> None:
+        self.page.evaluate("async message => { receive(message); await painted(); }", self.message())
+
+    def html(self, number: int = 0) -> str:
+        return self.page.evaluate("number => shown[number].el.innerHTML", number)
+
+    def sent(self) -> list[Any]:
+        return self.page.evaluate("sent")
+
+
+@pytest.fixture
+def front(page: Page) -> Front:
+    return Front(page)
+
+
+def test_every_operation_is_placed(front: Front) -> None:
+    front.start()
+    front.display()
+    doc = front.doc
+    box = doc.add(cls="nbm", attrs={"role": "group", "aria-label": "Run"})
+    second = doc.add(box, "p", html="two &amp; <b>more</b>")
+    first = doc.add(box, "p", text="<one>", before=second)
+    front.send()
+    assert front.html() == (
+        '<div class="nbm" role="group" aria-label="Run"><p>&lt;one&gt;</p><p>two &amp; <b>more</b></p></div>'
+    )
+    doc.set_html(second, "two &amp; <b>more 😀</b>!")
+    doc.set_cls(first, "x")
+    doc.set_attr(box, "role", None)
+    front.send()
+    doc.patch(second, len("two &amp; <b>more 😀</b>") + 1, "?")
+    front.send()
+    assert front.html() == (
+        '<div class="nbm" aria-label="Run"><p class="x">&lt;one&gt;</p><p>two &amp; <b>more 😀</b>?</p></div>'
+    )
+    doc.remove(first)
+    front.send()
+    assert "one" not in front.html()
+
+
+def test_a_second_display_shows_everything_once(front: Front) -> None:
+    """B47: also one opened in the middle, and one opened at the end."""
+    front.start()
+    front.display()
+    id = front.doc.add(tag="p", html="")
+    for number in range(10):
+        front.doc.patch(id, number, str(number))
+        front.send()
+        if number == 4:
+            front.display()
+    front.display()
+    assert [front.html(number) for number in range(3)] == ["<p>0123456789</p>"] * 3
+
+
+def test_messages_that_the_start_holds_already_are_ignored(front: Front) -> None:
+    id = front.doc.add(tag="p", html="0")
+    early = front.message()
+    front.doc.patch(id, 1, "1")
+    late = front.message()
+    front.start()
+    front.display()
+    front.page.evaluate("messages => receive(...messages)", [early, late, late])
+    front.doc.patch(id, 2, "2")
+    front.send()
+    assert front.html() == "<p>012</p>"
+    assert front.sent() == []
+
+
+def test_a_gap_asks_for_the_whole_and_goes_on_from_there(front: Front) -> None:
+    front.start()
+    front.display()
+    id = front.doc.add(tag="p", html="0")
+    front.message()  # lost
+    front.doc.patch(id, 1, "1")
+    front.send()
+    assert front.html() == ""
+    assert front.sent() == [{"act": "sync"}]
+    boot = front.boot()
+    front.doc.patch(id, 2, "2")
+    front.send()  # before the answer
+    front.page.evaluate("async boot => { model.set('_boot', boot); await painted(); }", boot)
+    assert front.html() == "<p>012</p>"
+    assert len(front.sent()) == 1
+
+
+def test_what_the_page_would_save_is_the_document_as_it_is(front: Front) -> None:
+    """B50: a widget state saved by the browser isn't the one from the widget's first second."""
+    front.start()
+    front.display()
+    id = front.doc.add(tag="p", html="now")
+    front.send()
+    assert front.page.evaluate("model.get('_boot').nodes")[id]["h"] == "now"
+
+
+def test_growing_html_keeps_selection_scroll_and_what_was_opened(front: Front) -> None:
+    front.start()
+    front.display()
+    html = '<p>To be selected</p><details><summary>More</summary>inside</details><pre style="overflow:auto;width:50px">'
+    id = front.doc.add(html=html + "a long line of code that scrolls</pre>")
+    front.send()
+    front.page.evaluate("""() => {
+        const el = shown[0].el;
+        getSelection().selectAllChildren(el.querySelector("p"));
+        el.querySelector("details").open = true;
+        el.querySelector("pre").scrollLeft = 30;
+    }""")
+    front.doc.set_html(id, html + "a long line of code that scrolls and grows</pre><p>new</p>")
+    front.send()
+    seen = front.page.evaluate("""() => {
+        const el = shown[0].el;
+        return [`${getSelection()}`, el.querySelector("details").open, el.querySelector("pre").scrollLeft];
+    }""")
+    assert seen == ["To be selected", True, 30]
+    assert front.html().endswith("grows</pre><p>new</p></div>")
+
+
+def test_what_the_user_opened_or_closed_stays_so(front: Front) -> None:
+    doc = front.doc
+    calls = [doc.add(tag="details", attrs={"open": ""}) for _ in range(3)]
+    for number, call in enumerate(calls):
+        doc.add(call, "summary", text=f"call {number}")
+        doc.add(call, text="body")
+    front.start()
+    front.display()
+    front.page.get_by_text("call 0").click()  # closed by the user
+    front.page.get_by_text("call 1").click()
+    front.page.get_by_text("call 1").click()  # closed and opened again
+    front.page.mouse.move(600, 600)
+    for call in calls:
+        doc.set_attr(call, "open", None)
+    front.send()
+    is_open = "() => [...shown[0].el.querySelectorAll('details')].map(d => d.open)"
+    assert front.page.evaluate(is_open) == [False, True, False]
+    for call in calls:
+        doc.set_attr(call, "open", "")
+    front.send()
+    assert front.page.evaluate(is_open) == [False, True, True]
+
+
+def test_a_call_never_folds_itself_under_the_pointer(front: Front) -> None:
+    doc = front.doc
+    call = doc.add(tag="details", attrs={"open": ""})
+    doc.add(call, "summary", text="call")
+    doc.add(call, text="body")
+    front.start()
+    front.display()
+    front.page.get_by_text("body").hover()
+    doc.set_attr(call, "open", None)
+    front.send()
+    expect(front.page.get_by_text("body")).to_be_visible()
+
+
+def test_the_caret_stands_behind_the_newest_text(front: Front) -> None:
+    doc = front.doc
+    part = doc.add(cls="nbm-md", attrs={"data-nbm-caret": ""})
+    block = doc.add(part, html="<ol>\n<li>one</li>\n<li>two <strong>three</strong></li>\n</ol>\n")
+    front.start()
+    front.display()
+    front.page.evaluate("painted()")
+    caret = '<span class="nbm-caret" aria-hidden="true"></span>'
+    assert f"<strong>three{caret}</strong>" in front.html()
+    doc.set_html(block, "<ol>\n<li>one</li>\n</ol>\n")
+    doc.add(part, html="<p>next</p>\n")
+    front.send()
+    assert f"<p>next{caret}</p>" in front.html()
+    assert front.html().count(caret) == 1
+    doc.set_attr(part, "data-nbm-caret", None)
+    front.send()
+    assert caret not in front.html()
+
+
+def test_elapsed_time_ticks_in_the_browser_and_goes_on_in_a_later_display(front: Front) -> None:
+    now = 0.0
+    front.doc = doc = Document(clock=lambda: now)
+    id = doc.add(tag="dd")
+    doc.since(id, 3671.0)
+    short = doc.add(tag="dd")
+    doc.since(short, 1.0)
+    front.page.clock.install()
+    front.start()
+    front.display()
+    texts = "() => [...shown.at(-1).el.querySelectorAll('dd')].map(e => e.textContent)"
+    assert front.page.evaluate(texts) == ["1:01:11", "1.0 s"]
+    front.page.clock.run_for(400)
+    assert front.page.evaluate(texts)[1] == "1.4 s"
+    front.page.clock.run_for(60_000)
+    assert front.page.evaluate(texts) == ["1:02:11", "1:01"]
+    front.display()
+    assert front.page.evaluate(texts) == ["1:02:11", "1:01"]
+    doc.since(short, None)
+    doc.set_text(short, "61.40 s")
+    message = front.message()
+    front.page.evaluate("message => receive(message)", message)
+    front.page.clock.run_for(5_000)
+    assert front.page.evaluate(texts)[1] == "61.40 s"
+
+
+def test_a_click_sends_the_act_with_its_form_and_disables_the_button_everywhere(front: Front) -> None:
+    """B40: one click, one answer."""
+    doc = front.doc
+    form = doc.add(tag="form")
+    field = doc.add(form, "input", attrs={"name": "reason", "id": "reason"})
+    doc.add(form, "label", text="Why", attrs={"for": "reason"})
+    doc.add(form, "input", attrs={"name": "sure", "type": "checkbox", "checked": ""})
+    approve = doc.add(form, "button", text="Approve", attrs={"data-nbm-act": "approve", "data-nbm-arg": "c1"})
+    front.start()
+    front.display()
+    front.display()
+    front.page.get_by_label("Why").first.fill("because")  # the label finds its own display's field
+    front.page.get_by_role("button").first.dblclick()
+    front.page.get_by_role("button").nth(1).click(force=True)
+    assert front.sent() == [
+        {"act": "approve", "arg": "c1", "values": {"reason": "because", "sure": True}, "node": approve}
+    ]
+    doc.set_attr(approve, "disabled", "")
+    front.send()
+    doc.set_attr(approve, "disabled", None)
+    doc.set_attr(field, "value", "kernel's")  # what the user wrote stays
+    front.send()
+    front.page.get_by_label("Why").first.press("Enter")
+    assert [act["values"]["reason"] for act in front.sent()] == ["because", "because"]
+
+
+def test_a_control_with_repeat_acts_each_time(front: Front) -> None:
+    front.doc.add(tag="button", text="More", attrs={"data-nbm-act": "more", "data-nbm-repeat": ""})
+    select = front.doc.add(tag="select", attrs={"data-nbm-act": "choose", "name": "x", "aria-label": "Choose"})
+    front.doc.add(select, "option", text="a")
+    front.doc.add(select, "option", text="b")
+    front.start()
+    front.display()
+    for _ in range(3):
+        front.page.get_by_role("button").click()
+    front.page.get_by_label("Choose").select_option("b")
+    assert [act["act"] for act in front.sent()] == ["more"] * 3 + ["choose"]
+    assert front.sent()[3]["values"] == {"x": "b"}
+
+
+def test_html_from_a_model_never_acts(front: Front) -> None:
+    """B52: only nodes of the document are controls, whatever markup comes inside of their html."""
+    front.doc.add(html='<button data-nbm-act="approve">trap</button><button data-nbm-copy="rm -rf">copy</button>')
+    front.start()
+    front.display()
+    for button in front.page.get_by_role("button").all():
+        button.click()
+    assert front.sent() == []
+
+
+def test_what_the_kernel_would_refuse_the_browser_refuses_too(front: Front) -> None:
+    """B52, B53: a message that no `Document` makes places no script, no handler and no request."""
+    requests: list[str] = []
+    front.page.on("request", lambda request: requests.append(request.url))
+    front.start()
+    front.display()
+    ops = [
+        ["+", "1", ROOT, 0, "script", "", {}, "window.hacked = 1"],
+        ["+", "2", ROOT, 0, "iframe", "", {"src": "https://evil.example"}],
+        ["+", "3", ROOT, 0, "img", "", {"src": "https://evil.example/x.png", "onerror": "hacked = 1"}],
+        ["+", "4", ROOT, 0, "a", "", {"href": "javascript:window.hacked = 1"}, "link"],
+        [
+            "+",
+            "5",
+            ROOT,
+            0,
+            "p",
+            "",
+            {"style": "background: url(https://evil.example)", "onclick": "hacked = 1"},
+            "text",
+        ],
+        ["+", "6", ROOT, 0, "a", "", {"href": "https://good.example"}, "good"],
+    ]
+    front.page.evaluate("async ops => { receive({seq: 1, ops}); await painted(); }", ops)
+    assert front.html() == (
+        '<div>window.hacked = 1</div><div></div><img><a target="_blank" rel="noopener noreferrer">link</a><p>text</p>'
+        '<a target="_blank" rel="noopener noreferrer" href="https://good.example">good</a>'
+    ).replace('<a target="_blank" rel="noopener noreferrer">link', "<a>link")
+    assert requests == []
+    assert front.page.evaluate("window.hacked") is None
+
+
+def test_copy_gives_the_whole_text(front: Front) -> None:
+    front.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    front.page.goto("about:blank")
+    front = Front(front.page)
+    whole = front.doc.add(tag="pre", text="line 1\nline <2>")
+    front.doc.add(tag="button", text="of", attrs={"data-nbm-copyof": whole})
+    front.doc.add(tag="button", text="literal", attrs={"data-nbm-copy": "7f3a"})
+    front.start()
+    front.display()
+    front.page.evaluate("""() => {
+        window.copied = [];
+        Object.defineProperty(navigator, "clipboard", {value: {writeText: async text => { copied.push(text) }}});
+    }""")
+    front.page.get_by_text("of").click()
+    front.page.get_by_text("literal").click()
+    expect(front.page.locator("[data-nbm-copied]")).to_have_count(2)
+    assert front.page.evaluate("copied") == ["line 1\nline <2>", "7f3a"]
+
+
+def test_removing_a_display_leaves_nothing_behind(front: Front) -> None:
+    """B49: no listener, timer or frame; the other display goes on."""
+    front.page.clock.install()
+    clock = front.doc.add(tag="dd")
+    front.doc.since(clock, 0.0)
+    text = front.doc.add(tag="p", html="0", attrs={"data-nbm-caret": ""})
+    front.doc.add(tag="button", text="Stop", attrs={"data-nbm-act": "stop"})
+    front.start()
+    front.display()
+    front.display()
+    front.page.evaluate("async () => { window.gone = shown[0].el.querySelector('button'); await shown[0].remove(); }")
+    assert front.html(0) == ""
+    front.page.evaluate("shown[0].el.append(gone); gone.click()")
+    assert front.sent() == []
+    front.doc.patch(text, 1, "1")
+    message = front.message()
+    front.page.evaluate("message => receive(message)", message)
+    front.page.clock.run_for(1000)
+    assert "01" in front.html(1)
+    assert front.html(0).count("<") == 2
+    front.page.evaluate("stop()")
+    left = front.page.evaluate("[model.listeners['msg:custom'].size, model.listeners['change:_boot'].size]")
+    assert left == [0, 0]
+    assert front.html(1) == ""
+
+
+def test_a_reader_who_wants_no_motion_gets_none(front: Front) -> None:
+    front.page.emulate_media(reduced_motion="reduce")
+    box = front.doc.add(cls="nbm")
+    front.doc.add(box, html='<span class="nbm-dot"></span><span class="nbm-caret"></span>')
+    front.start()
+    front.display()
+    names = "() => [...document.querySelectorAll('.nbm-dot, .nbm-caret')].map(e => getComputedStyle(e).animationName)"
+    assert front.page.evaluate(names) == ["none", "none"]
