@@ -39,7 +39,7 @@ def finish_reason(value: object) -> str | None:
     """
     if isinstance(value, dict):
         value = cast("dict[str, object]", value).get("unified")
-    return _SPELLINGS.get(value, value) if isinstance(value, str) else None
+    return _SPELLINGS.get(value, value) if isinstance(value, str) and value else None
 
 
 class Start(Payload):

@@ -34,6 +34,12 @@ def _lines(path: Path) -> Iterator[str]:
             yield json.dumps(event["data"], ensure_ascii=False, separators=(",", ":"))
 
 
+@cache
+def sample_lines() -> tuple[str, ...]:
+    """Made-up chunks of the types that no recording has."""
+    return tuple((DATA / "chunks" / "samples.jsonl").read_text(encoding="utf-8").splitlines())
+
+
 def recorded_chunks() -> Iterator[tuple[str, Chunk]]:
     """Recording and chunk, chunks inside of chunks included."""
     for name, line in recorded_lines():
