@@ -34,6 +34,11 @@ class Usage:
         """The sum by field; a number that only one side has is kept, one that neither has stays missing."""
         return Usage(*(_add(getattr(self, name), getattr(other, name)) for name in FIELDS))
 
+    def minus(self, other: Usage) -> Usage:
+        """The difference by field, never below 0; a number missing here stays missing."""
+        mine, others = self.to_dict(), other.to_dict()
+        return Usage(**{name: max(value - others.get(name, 0), 0) for name, value in mine.items()})
+
     def or_else(self, other: Usage) -> Usage:
         """This usage, its missing numbers taken from `other`."""
         mine, others = self.to_dict(), other.to_dict()

@@ -16,6 +16,7 @@ from nbmastra.fold.parts import (
     TextPart,
     ToolCall,
     ToolResult,
+    WorkflowStep,
 )
 from nbmastra.fold.state import RunState
 from nbmastra.fold.turns import Step, Turn
@@ -37,4 +38,5 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "Turn",
+    "WorkflowStep",
 ]

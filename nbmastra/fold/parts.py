@@ -31,6 +31,7 @@ __all__ = [
     "TextPart",
     "ToolCall",
     "ToolResult",
+    "WorkflowStep",
 ]
 
 CallStatus = Literal[
@@ -277,12 +278,13 @@ class ObjectPart(Part):
     """A structured object: `value` as far as it has come, `path` the newest place in it."""
 
     kind = "object"
-    __slots__ = ("_last", "_text", "chunks", "done", "final")
+    __slots__ = ("_last", "_shown", "_text", "chunks", "done", "final")
 
     def __init__(self, step: int, at: float) -> None:
         super().__init__(step, at)
         self._text: ObjectText | None = None
         self._last: Chunk | None = None
+        self._shown: Any = None
         self.chunks = 0
         self.done = False
         self.final: Any = None
@@ -294,7 +296,7 @@ class ObjectPart(Part):
             return self.final
         if self._text is not None and not self._text.failed:
             return self._text.value
-        return self._last.object if self._last is not None else None
+        return self._last.object if self._last is not None else self._shown
 
     @property
     def path(self) -> tuple[str | int, ...]:
@@ -327,6 +329,11 @@ class ObjectPart(Part):
     def note(self, chunk: Chunk) -> None:
         """An `object` chunk: the whole object so far; read only if the text can't be."""
         self._last = chunk
+        self.chunks += 1
+
+    def show(self, value: Any) -> None:
+        """The object so far, where a chunk has it in its payload."""
+        self._shown = value
         self.chunks += 1
 
     def finish(self, value: Any, at: float) -> None:
@@ -476,6 +483,60 @@ class Task(Part):
 
     def __repr__(self) -> str:
         return f"<Task {self.tool_name} {self.id[:8]} {self.status}>"
+
+
+class WorkflowStep(Part):
+    """A step of a workflow. `args` is its input; a suspended one waits for data, as a tool call may."""
+
+    kind = "workflow-step"
+    __slots__ = (
+        "args",
+        "error",
+        "id",
+        "name",
+        "nested",
+        "outputs",
+        "progress",
+        "result",
+        "resume_schema",
+        "run_id",
+        "status",
+        "suspend_payload",
+    )
+
+    def __init__(self, step: int, at: float, id: str, name: str) -> None:
+        super().__init__(step, at)
+        self.id = id
+        self.name = name
+        self.run_id: str | None = None
+        self.status = "running"
+        """running, waiting, suspended, success, error, cancelled, or the server's own word (skipped …)."""
+        self.args: Any = None
+        self.result: Any = None
+        self.error: ErrorInfo | None = None
+        self.outputs: list[Any] = []
+        self.progress: dict[str, Any] | None = None
+        self.nested: list[RunState] = []
+        self.suspend_payload: Any = None
+        self.resume_schema: dict[str, Any] | None = None
+
+    @property
+    def tool_call_id(self) -> str:
+        """The step's id: what an answer to it names."""
+        return self.id
+
+    @property
+    def tool_name(self) -> str:
+        """The step's name."""
+        return self.name
+
+    @property
+    def duration_s(self) -> float | None:
+        """Seconds from its start to its end; None while it is open."""
+        return None if self.ended_at is None else self.ended_at - self.started_at
+
+    def __repr__(self) -> str:
+        return f"<WorkflowStep {self.name} {self.status}>"
 
 
 class Notice(Part):

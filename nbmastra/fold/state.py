@@ -17,17 +17,24 @@ from typing import Any
 
 from nbmastra.chunks import Chunk, UnknownChunk
 from nbmastra.errors import ChunkError
-from nbmastra.fold import control, tasks, text, tools
+from nbmastra.fold import control, network, tasks, text, tools, workflow
 from nbmastra.fold.ending import Ending, decide
 from nbmastra.fold.objects import ObjectText
-from nbmastra.fold.parts import DataPart, ErrorInfo, Notice, ObjectPart, Part, Task, TextPart, ToolCall
+from nbmastra.fold.parts import DataPart, ErrorInfo, Notice, ObjectPart, Part, Task, TextPart, ToolCall, WorkflowStep
 from nbmastra.fold.turns import Step, Turn
 from nbmastra.usage import Usage, sum_usage
 
 __all__ = ["RunState"]
 
 Handler = Callable[["RunState", Chunk, float], None]
-_HANDLERS: dict[str, Handler] = {**text.HANDLERS, **tools.HANDLERS, **tasks.HANDLERS, **control.HANDLERS}
+_HANDLERS: dict[str, Handler] = {
+    **text.HANDLERS,
+    **tools.HANDLERS,
+    **tasks.HANDLERS,
+    **control.HANDLERS,
+    **workflow.HANDLERS,
+    **network.HANDLERS,
+}
 
 MAX_DEPTH = 40
 """Sub-agents within sub-agents are folded this deep; what lies deeper is kept as tool output."""
@@ -44,7 +51,7 @@ class RunState:
         self,
         *,
         depth: int = 0,
-        parent_call: ToolCall | None = None,
+        parent_call: ToolCall | WorkflowStep | None = None,
         expect_object: bool = False,
         array_object: bool = False,
         answered: Iterable[str] = (),
@@ -63,14 +70,17 @@ class RunState:
         self.tool_calls: list[ToolCall] = []
         self.tasks: dict[str, Task] = {}
         self.nested: list[RunState] = []
+        self.workflow_steps: list[WorkflowStep] = []
+        self.result: Any = None
+        """What a workflow or an agent network gave."""
         self.notices: list[Notice] = []
         self.text_pieces: list[str] = []
         self.reasoning_pieces: list[str] = []
         self.objects: list[ObjectPart] = []
         self.data: dict[tuple[str, str], DataPart] = {}
         """Data parts that have an id, by type and id."""
-        self.waiting: dict[int, ToolCall] = {}
-        """Calls that wait for an approval or for data, by identity."""
+        self.waiting: dict[int, ToolCall | WorkflowStep] = {}
+        """Calls and workflow steps that wait for an approval or for data, by identity."""
 
         self.turn: Turn | None = None
         self.step: Step | None = None
@@ -108,6 +118,8 @@ class RunState:
                 handler(self, chunk, at)
             elif kind.startswith("data-"):
                 control.on_data(self, chunk, at)
+            elif kind.startswith(network.EVENTS):
+                network.on_event(self, chunk, at)
             elif isinstance(chunk, UnknownChunk):
                 self.unknown[kind] += 1
         except (ChunkError, RecursionError) as error:
@@ -332,8 +344,8 @@ class RunState:
             self.reasoning_pieces.append(piece)
         self.touch(part)
 
-    def nested_run(self, call: ToolCall, run_id: str) -> RunState | None:
-        """The run inside of a tool call that a nested chunk belongs to; None if it lies too deep."""
+    def nested_run(self, call: ToolCall | WorkflowStep, run_id: str) -> RunState | None:
+        """The run inside of a tool call or workflow step that a nested chunk belongs to; None if it lies too deep."""
         run = next((run for run in reversed(call.nested) if run_id in run.run_ids), None)
         if run is None and self.depth + 1 < MAX_DEPTH:
             run = RunState(depth=self.depth + 1, parent_call=call)

@@ -17,7 +17,7 @@ from nbmastra.partial_json import recover_json
 if TYPE_CHECKING:
     from nbmastra.fold.state import RunState
 
-__all__ = ["HANDLERS", "find_call", "finish_call", "settle_calls"]
+__all__ = ["HANDLERS", "call_in_step", "find_call", "finish_call", "settle_calls", "wait_for_answer"]
 
 
 class _ArgsDelta(msgspec.Struct, gc=False, rename="camel"):
@@ -43,7 +43,7 @@ _OUTPUT = msgspec.json.Decoder(_Output)
 def on_input_start(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
     step = state.current_step(at, chunk.run_id)
-    call = _call_in_step(state, step, as_text(payload.get("toolCallId")), as_text(payload.get("toolName")), at, chunk)
+    call = call_in_step(state, step, as_text(payload.get("toolCallId")), as_text(payload.get("toolName")), at, chunk)
     call.provider_executed = payload.get("providerExecuted") is True
     state.token(at)
 
@@ -55,7 +55,7 @@ def on_args_delta(state: RunState, chunk: Chunk, at: float) -> None:
         step = state.current_step(at, chunk.run_id)
     call = step.calls.get(delta.tool_call_id)
     if call is None:
-        call = _call_in_step(state, step, delta.tool_call_id, as_text(delta.tool_name), at, chunk)
+        call = call_in_step(state, step, delta.tool_call_id, as_text(delta.tool_name), at, chunk)
     call.args_pieces.append(delta.args_text_delta)
     if step.first_token_at is None:
         state.token(at)
@@ -73,7 +73,7 @@ def on_input_end(state: RunState, chunk: Chunk, at: float) -> None:
 def on_call(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
     step = state.current_step(at, chunk.run_id)
-    call = _call_in_step(state, step, as_text(payload.get("toolCallId")), as_text(payload.get("toolName")), at, chunk)
+    call = call_in_step(state, step, as_text(payload.get("toolCallId")), as_text(payload.get("toolName")), at, chunk)
     if call.status == "streaming":
         call.status = "running"
     call.called_at = at if call.called_at is None else call.called_at
@@ -175,15 +175,15 @@ def _keep_output(state: RunState, call: ToolCall, value: Any, at: float) -> None
 
 def on_approval(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
-    _wait(state, _call_for(state, payload, chunk, at), payload, at, "needs-approval")
+    wait_for_answer(state, _call_for(state, payload, chunk, at), payload, at, "needs-approval")
 
 
 def on_suspended(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
-    _wait(state, _call_for(state, payload, chunk, at), payload, at, "suspended")
+    wait_for_answer(state, _call_for(state, payload, chunk, at), payload, at, "suspended")
 
 
-def _wait(state: RunState, call: ToolCall, payload: dict[str, Any], at: float, status: Any) -> None:
+def wait_for_answer(state: RunState, call: ToolCall, payload: dict[str, Any], at: float, status: Any) -> None:
     if not call.open or call.tool_call_id in state.answered:
         return  # a resumed stream may replay the question that was answered
     call.status = status
@@ -284,13 +284,13 @@ def _call_for(state: RunState, payload: dict[str, Any], chunk: Chunk, at: float)
     call = find_call(state, id)
     if call is None:
         step = state.current_step(at, chunk.run_id)
-        call = _call_in_step(state, step, id, as_text(payload.get("toolName")), at, chunk)
+        call = call_in_step(state, step, id, as_text(payload.get("toolName")), at, chunk)
         call.status = "running"
         _take_args(call, payload)
     return call
 
 
-def _call_in_step(state: RunState, step: Step, id: str, name: str, at: float, chunk: Chunk) -> ToolCall:
+def call_in_step(state: RunState, step: Step, id: str, name: str, at: float, chunk: Chunk) -> ToolCall:
     call = step.calls.get(id)
     if call is None:
         call = step.calls[id] = ToolCall(step.index, at, id, name)

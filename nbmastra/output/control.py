@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from nbmastra.errors import ControlError
 
 if TYPE_CHECKING:
-    from nbmastra.fold import ToolCall
+    from nbmastra.fold import ToolCall, WorkflowStep
     from nbmastra.output.model_output import MastraModelOutput
 
 __all__ = ["Answer", "Control", "NoControl"]
@@ -22,7 +22,13 @@ class Control(Protocol):
     """What it can do: approve, decline, resume, observe."""
 
     async def answer(
-        self, out: MastraModelOutput, call: ToolCall, answer: Answer, *, reason: str | None = None, data: Any = None
+        self,
+        out: MastraModelOutput,
+        call: ToolCall | WorkflowStep,
+        answer: Answer,
+        *,
+        reason: str | None = None,
+        data: Any = None,
     ) -> MastraModelOutput:
         """Answer a question of a suspended run; gives the output that goes on with it."""
         ...
@@ -34,7 +40,13 @@ class NoControl:
     can: frozenset[str] = frozenset()
 
     async def answer(
-        self, out: MastraModelOutput, call: ToolCall, answer: Answer, *, reason: str | None = None, data: Any = None
+        self,
+        out: MastraModelOutput,
+        call: ToolCall | WorkflowStep,
+        answer: Answer,
+        *,
+        reason: str | None = None,
+        data: Any = None,
     ) -> MastraModelOutput:
         """Always raises ControlError."""
         raise ControlError(f"this run can't {answer} anything: its source is only a list of chunks")

@@ -40,6 +40,7 @@ from nbmastra.fold import (
     ToolCall,
     ToolResult,
     Turn,
+    WorkflowStep,
 )
 from nbmastra.fold.reading import as_dict
 from nbmastra.output.control import Answer, Control, NoControl
@@ -607,7 +608,7 @@ class MastraModelOutput:
         self, answer: Answer, tool_call_id: str | None, *, reason: str | None = None, data: Any = None
     ) -> Job[MastraModelOutput]:
         with self._lock:
-            call = self._waiting_call(tool_call_id, answer)
+            call = self._waiting_call(tool_call_id)
             if id(call) in self._answered:
                 raise AlreadyResumed(f"{call.tool_name} ({call.tool_call_id}) was answered before")
             self._answered.add(id(call))
@@ -628,7 +629,7 @@ class MastraModelOutput:
 
         return self._engine.start(send)
 
-    def _waiting_call(self, tool_call_id: str | None, answer: Answer) -> ToolCall:
+    def _waiting_call(self, tool_call_id: str | None) -> ToolCall | WorkflowStep:
         waiting = list(self.state.waiting.values())
         if tool_call_id is not None:
             waiting = [call for call in waiting if call.tool_call_id == tool_call_id]
@@ -647,7 +648,7 @@ class MastraModelOutput:
         self._next_callbacks.append(callback)
 
     @property
-    def waiting(self) -> list[ToolCall]:
+    def waiting(self) -> list[ToolCall | WorkflowStep]:
         """The calls that wait for an approval or for data and weren't answered yet."""
         return [call for call in self.state.waiting.values() if id(call) not in self._answered]
 
