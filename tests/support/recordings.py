@@ -10,7 +10,12 @@ from pathlib import Path
 from nbmastra.chunks import Chunk, nested_chunk, parse_chunk
 
 DATA = Path(__file__).parents[1] / "data"
-FILES = sorted([*DATA.glob("*/*.sse"), *DATA.glob("*/*.records")], key=lambda path: path.name)
+FILES = sorted(
+    path
+    for folder in ("streams", "chunks")
+    for path in (DATA / folder).iterdir()
+    if path.suffix in {".sse", ".records"}
+)
 
 
 @cache
