@@ -25,15 +25,16 @@ TARGET = Path(__file__).parents[2] / "docs" / "chunks.md"
 INTRO = """\
 # Chunks
 
-A stream is a sequence of chunks: `chunk.type`, `chunk.run_id`, `chunk.from_` (AGENT, USER, SYSTEM, WORKFLOW or NETWORK) and
-`chunk.payload`. The payload of each type is listed here, by family (`nbmastra.chunks.family(type)`).
+A stream is a sequence of chunks: `chunk.type`, `chunk.run_id`, `chunk.from_` (AGENT, USER, SYSTEM, WORKFLOW or
+NETWORK) and `chunk.payload`. The payload of each type is listed here, by family (`nbmastra.chunks.family(type)`).
 
 - Attributes are snake_case, the wire is camelCase. Keys that a model doesn't know are kept: `payload.model_extra`.
-- `chunk.delta` is the text of any delta; `nested_chunk(chunk)` is the chunk inside of a chunk; `chunk.to_wire()` gives back
-  what came.
+- `chunk.delta` is the text of any delta; `nested_chunk(chunk)` is the chunk inside of a chunk; `chunk.to_wire()` gives
+  back what came.
 - A payload is read when it is touched. One that doesn't fit raises `ChunkError` with type, path and event number.
 - A type that isn't here is an `UnknownChunk`: its payload is plain JSON, nothing is lost.
-- *optional* is what may be absent; the attribute is then None. Times are UTC `datetime`s, or milliseconds where that is said.
+- *optional* is what may be absent; the attribute is then None. Times are UTC `datetime`s, or milliseconds where that
+  is said.
 
 This page is generated: `python -m tests.support.chunk_reference`.
 """
@@ -61,8 +62,8 @@ def _section(kind: str) -> str:
     lines = [f"### {kind}\n"]
     if model is None:
         lines += [
-            "What an application, or a part of Mastra, defines for itself: no payload, no run; `chunk.data` is any JSON,",
-            "`chunk.id` names the thing it belongs to, a `chunk.transient` one isn't kept in the message history.\n",
+            "What an application, or a part of Mastra, defines for itself: no payload, no run; `chunk.data` is any",
+            "JSON, `chunk.id` names the thing it belongs to, a `chunk.transient` one isn't kept in the history.\n",
         ]
     else:
         lines.append(f"{inspect.getdoc(model)}\n")
