@@ -9,13 +9,14 @@ from nbmastra.output.model_output import MastraModelOutput
 from nbmastra.output.pending import Pending, PendingList
 from nbmastra.output.results import FullOutput, Response, Total
 from nbmastra.output.schema import ObjectSchema
-from nbmastra.output.source import Batch, IterableSource, Source
+from nbmastra.output.source import Batch, Ended, IterableSource, Source, StreamEnded
 from nbmastra.output.streams import Stream
 
 __all__ = [
     "Answer",
     "Batch",
     "Control",
+    "Ended",
     "FullOutput",
     "IterableSource",
     "Limits",
@@ -26,6 +27,7 @@ __all__ = [
     "Response",
     "Source",
     "Stream",
+    "StreamEnded",
     "Total",
     "hooks",
 ]

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,7 +50,7 @@ from nbmastra.output.limits import Limits
 from nbmastra.output.pending import Pending, PendingList
 from nbmastra.output.results import FullOutput, Response, Total, all_messages, find_trace_id, read_response
 from nbmastra.output.schema import ObjectSchema
-from nbmastra.output.source import Batch, ChunkLike, IterableSource, Source
+from nbmastra.output.source import Batch, ChunkLike, Ended, IterableSource, Source, StreamEnded
 from nbmastra.output.streams import ElementReader, ItemReader, ObjectReader, Stream
 from nbmastra.replay_log import ReplayLog
 from nbmastra.usage import Usage
@@ -101,7 +102,10 @@ class MastraModelOutput:
         )
         self.log: ReplayLog[Chunk] = ReplayLog()
         self._engine = engine or get_engine()
+        self.ended: Ended | None = None
+        """How the stream stopped; None while it runs."""
         self._started = time.perf_counter()
+        self._source_at: float | None = None
         self._scope: anyio.CancelScope | None = None
         self._cancel_reason = ""
         self._cancel_code = ""
@@ -129,17 +133,19 @@ class MastraModelOutput:
         return self
 
     async def _run(self, source: Source) -> None:
-        failure = ""
+        ended: Ended | None = None
         try:
             with anyio.CancelScope() as self._scope:
                 if self._cancel_reason:
                     self._scope.cancel()
                 await self._read(source)
+        except StreamEnded as end:
+            ended = end.ended
         except Exception as error:
-            failure = str(error) or type(error).__name__
+            ended = Ended(source.done, failure=str(error) or type(error).__name__)
         finally:
             # Settled before the socket is closed: nobody waits for a server that is slow to let go.
-            self._settle(source, failure)
+            self._settle(ended or Ended(source.done))
             # The run is over: how its connection closes changes nothing.
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S), suppress(Exception):
                 await source.aclose()
@@ -150,7 +156,8 @@ class MastraModelOutput:
         limits, state = self.limits, self.state
         try:
             while True:
-                settling = state.settling
+                # A recording tells its own times, and its end.
+                settling = state.settling and self._source_at is None
                 wait = SETTLE_S if settling else limits.wait_s(self.elapsed_s)
                 batch: Batch | None = None
                 if wait is None:
@@ -165,6 +172,7 @@ class MastraModelOutput:
                 if batch is None:
                     return
                 at, chunks = batch
+                self._source_at = at
                 self.feed(chunks, self.elapsed_s if at is None else at)
                 crossed = limits.crossed(state)
                 if crossed is not None:
@@ -185,10 +193,16 @@ class MastraModelOutput:
         if not self._cancel_reason:
             self._cancel_code, self._cancel_reason = code, reason
 
-    def _settle(self, source: Source, failure: str) -> None:
-        state = self.state
+    def _settle(self, ended: Ended) -> None:
         reason = self._cancel_reason or ("the kernel is shutting down" if self._engine.closing else "")
-        state.close(self.elapsed_s, done=source.done, cancelled=reason, failure=failure, code=self._cancel_code)
+        if reason:
+            ended = replace(ended, cancelled=reason, code=self._cancel_code)
+        self.finish(ended, self.elapsed_s)
+
+    def finish(self, ended: Ended, at: float) -> None:
+        """The stream is over, `at` seconds after its start; on the engine's loop, or where nobody else has the run."""
+        self.state.close(at, done=ended.done, cancelled=ended.cancelled, failure=ended.failure, code=ended.code)
+        self.ended = ended
         self.log.close()
         for callback in self._done_callbacks:
             callback()
@@ -231,7 +245,9 @@ class MastraModelOutput:
     def elapsed_s(self) -> float:
         """Seconds since the run was started; of a finished run, its whole time."""
         ended = self.state.ended_at
-        return time.perf_counter() - self._started if ended is None else ended
+        if ended is not None:
+            return ended
+        return time.perf_counter() - self._started if self._source_at is None else self._source_at
 
     @property
     def status(self) -> str:

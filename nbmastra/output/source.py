@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio.to_thread
 
 from nbmastra.chunks import Chunk, parse_chunk
 
-__all__ = ["Batch", "IterableSource", "Source"]
+__all__ = ["Batch", "Ended", "IterableSource", "Source", "StreamEnded"]
 
 Batch = tuple[float | None, list[Chunk]]
 """Chunks that came together, and when: seconds since the stream's start, None for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a stream stopped, as its reader saw it; what that means is the fold's to decide (`RunState.close`)."""
+
+    done: bool = False
+    cancelled: str = ""
+    code: str = ""
+    failure: str = ""
+
+
+class StreamEnded(Exception):
+    """Raised by a source that knows how its stream ended: a recording of it."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.failure or ended.cancelled)
+        self.ended = ended
 
 
 class Source(Protocol):
