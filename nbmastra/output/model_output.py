@@ -196,13 +196,14 @@ class MastraModelOutput:
     def _settle(self, ended: Ended) -> None:
         reason = self._cancel_reason or ("the kernel is shutting down" if self._engine.closing else "")
         if reason:
-            ended = replace(ended, cancelled=reason, code=self._cancel_code)
-        self.finish(ended, self.elapsed_s)
+            ended = replace(ended, cancelled=reason, code=self._cancel_code, at=None)
+        self.finish(ended)
 
-    def finish(self, ended: Ended, at: float) -> None:
-        """The stream is over, `at` seconds after its start; on the engine's loop, or where nobody else has the run."""
+    def finish(self, ended: Ended) -> None:
+        """The stream is over; on the engine's loop, or where nobody else has the run yet."""
+        at = self.elapsed_s if ended.at is None else ended.at
+        self.ended = replace(ended, at=at)
         self.state.close(at, done=ended.done, cancelled=ended.cancelled, failure=ended.failure, code=ended.code)
-        self.ended = ended
         self.log.close()
         for callback in self._done_callbacks:
             callback()

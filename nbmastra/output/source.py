@@ -19,12 +19,16 @@ Batch = tuple[float | None, list[Chunk]]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a stream stopped, as its reader saw it; what that means is the fold's to decide (`RunState.close`)."""
+    """How a stream stopped, as its reader saw it; what that means is the fold's to decide (`RunState.close`).
+
+    `at`: seconds since the stream's start, None for now.
+    """
 
     done: bool = False
     cancelled: str = ""
     code: str = ""
     failure: str = ""
+    at: float | None = None
 
 
 class StreamEnded(Exception):
