@@ -9,7 +9,7 @@ JS_TESTS = $(wildcard tests/js/*.test.mjs)
 .PHONY: demo test check lint setup bench clean
 
 demo: .venv/.installed-lab
-	.venv/bin/jupyter lab $(AS_ROOT) $(ARGS) notebooks/01-quickstart.ipynb
+	.venv/bin/jupyter lab $(AS_ROOT) --LabApp.default_url=/lab/tree/notebooks/01-quickstart.ipynb $(ARGS)
 
 test: lint setup
 	$(PY) -m pytest
