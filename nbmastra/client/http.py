@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 import nbmastra
 from nbmastra.client.address import ServerAddress
+from nbmastra.client.decode import DEFAULT_MAX_EVENT_BYTES
 from nbmastra.client.refusals import clean, not_mastra, refusal
 from nbmastra.engine import Engine, get_engine
 from nbmastra.errors import ClientError, ServerTimeout, ServerUnreachable, SettingsError
@@ -54,13 +55,21 @@ class ByteStream:
 class Http:
     """How a client asks its server. `timeout`: seconds until an answer must have begun, None to wait for ever."""
 
-    def __init__(self, address: ServerAddress, *, timeout: float | None = 60.0, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        timeout: float | None = 60.0,
+        max_event_bytes: int = DEFAULT_MAX_EVENT_BYTES,
+        engine: Engine | None = None,
+    ) -> None:
         try:
             httpx2.URL(address.api)
         except httpx2.InvalidURL as error:
             raise SettingsError(f"the server's address can't be used: {_reason(error)}") from None
         self.address = address
         self.timeout = timeout
+        self.max_event_bytes = max_event_bytes
         self.engine = engine or get_engine()
 
     def __repr__(self) -> str:

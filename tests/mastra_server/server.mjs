@@ -30,10 +30,16 @@ const call = (id, toolName, input, raw = JSON.stringify(input)) => [
   { type: 'tool-input-end', id }, { type: 'tool-call', toolCallId: id, toolName, input: raw }];
 const finish = (finishReason, u) => ({ type: 'finish', finishReason, usage: u });
 
+// Model calls that were aborted, for tests of cancelling.
+let aborts = 0;
+const waiting = [];
+const countAbort = () => { aborts += 1; waiting.splice(0).forEach(wake => wake()); };
+
 // A model that plays turns[k] on the k-th call after the last user message (the last turn repeats).
 const scripted = (...turns) => new MockLanguageModelV2({
   modelId: 'scripted-1', provider: 'scripted',
-  doStream: async ({ prompt }) => {
+  doStream: async ({ prompt, abortSignal }) => {
+    abortSignal?.addEventListener('abort', countAbort, { once: true });
     const sinceUser = prompt.slice(prompt.map(m => m.role).lastIndexOf('user') + 1);
     const k = sinceUser.filter(m => m.role === 'assistant').length;
     const parts = turns[Math.min(k, turns.length - 1)];
@@ -166,5 +172,11 @@ const mastra = new Mastra({ observability, storage, agents, workflows: { arithme
 await mastra.getAgent('goal').setObjective('Say that it is finished', { threadId: 'goal-thread', resourceId: 'u1' });
 const app = new Hono();
 await new MastraServer({ app, mastra }).init();
+// For tests of clients: waits until more than `after` model calls were aborted; the same API behind a token.
+app.get('/test/aborts', async c => {
+  while (aborts <= Number(c.req.query('after') ?? -1)) await new Promise(wake => waiting.push(wake));
+  return c.json({ aborts }); });
+app.all('/locked/api/*', c => (c.req.header('authorization') === 'Bearer letmein'
+  ? app.fetch(new Request(c.req.url.replace('/locked', ''), c.req.raw)) : c.json({ error: 'Authentication required' }, 401)));
 if (process.env.EXIT_WITH_STDIN === '1') process.stdin.on('end', () => process.exit(0)).resume();
 serve({ fetch: app.fetch, hostname: '127.0.0.1', port: Number(process.env.PORT ?? 4111) }, ({ port }) => console.log(`listening ${port}`));
