@@ -94,6 +94,8 @@ class TinyServer:
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        for request in self.requests:
+            request.gone.set()
         for connection in list(self._open):
             try:
                 connection.shutdown(socket.SHUT_RDWR)
