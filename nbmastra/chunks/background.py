@@ -12,8 +12,6 @@ from pydantic import AliasChoices, Field
 from nbmastra.chunks.payload import Number, Payload, Timestamp
 
 __all__ = [
-    "FAMILY",
-    "PAYLOADS",
     "TaskCancelled",
     "TaskCompleted",
     "TaskError",
@@ -131,17 +129,3 @@ class TaskCancelled(_AgentTask):
 
     completed_at: Timestamp
     """When it was cancelled."""
-
-
-FAMILY = "background task"
-PAYLOADS: dict[str, type[Payload]] = {
-    "background-task-started": TaskStarted,
-    "background-task-running": TaskRunning,
-    "background-task-progress": TaskProgress,
-    "background-task-output": TaskOutput,
-    "background-task-completed": TaskCompleted,
-    "background-task-failed": TaskFailed,
-    "background-task-suspended": TaskSuspended,
-    "background-task-resumed": TaskResumed,
-    "background-task-cancelled": TaskCancelled,
-}

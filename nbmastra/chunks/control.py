@@ -10,8 +10,6 @@ from nbmastra.chunks.goal import ScorerResult
 from nbmastra.chunks.payload import Number, Payload, ProviderPayload, Timestamp
 
 __all__ = [
-    "FAMILY",
-    "PAYLOADS",
     "Abort",
     "Error",
     "Finish",
@@ -192,18 +190,3 @@ class IsTaskComplete(Payload):
     """True if no further try follows."""
     suppress_feedback: bool | None = None
     """True if the feedback isn't given to the model as a message."""
-
-
-FAMILY = "control"
-PAYLOADS: dict[str, type[Payload]] = {
-    "start": Start,
-    "step-start": StepStart,
-    "step-finish": StepFinish,
-    "finish": Finish,
-    "raw": Raw,
-    "error": Error,
-    "abort": Abort,
-    "response-metadata": ResponseMetadata,
-    "watch": Watch,
-    "is-task-complete": IsTaskComplete,
-}

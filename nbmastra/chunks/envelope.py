@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 from pydantic import ValidationError
 
-from nbmastra.chunks.registry import delta_key, is_data, payload_model
+from nbmastra.chunks.registry import delta_key, is_data, is_known, payload_model
 from nbmastra.errors import ChunkError
 
 __all__ = ["Chunk", "DataChunk", "Head", "Heads", "UnknownChunk", "make_chunk", "parse_chunk"]
@@ -72,8 +72,7 @@ class Head:
         key = delta_key(self.type)
         decode = _DELTA_DECODERS[key] if key else _no_delta
         self.decode_delta: Callable[[bytes], Any] = decode if whole is None or not key else _not_alone
-        model = payload_model(self.type)
-        self.make: type[Chunk] = DataChunk if is_data(self.type) else Chunk if model else UnknownChunk
+        self.make: type[Chunk] = DataChunk if is_data(self.type) else Chunk if is_known(self.type) else UnknownChunk
 
     @property
     def validate(self) -> Callable[[bytes], Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbmastra.chunks.payload import Number, Payload
 
-__all__ = ["FAMILY", "PAYLOADS", "Goal", "GoalActivity", "ScorerResult"]
+__all__ = ["Goal", "GoalActivity", "ScorerResult"]
 
 
 class ScorerResult(Payload):
@@ -76,7 +76,3 @@ class Goal(Payload):
     """True on the first of the two chunks, sent before the judging."""
     activity: list[GoalActivity] | None = None
     """What the judge did so far."""
-
-
-FAMILY = "special"
-PAYLOADS: dict[str, type[Payload]] = {"goal": Goal}

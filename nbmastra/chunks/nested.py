@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from nbmastra.chunks.envelope import Chunk, parse_chunk
-from nbmastra.chunks.network import EVENT_PREFIXES
+from nbmastra.chunks.registry import EVENT_PREFIXES
 from nbmastra.errors import ChunkError
 
 __all__ = ["nested_chunk"]

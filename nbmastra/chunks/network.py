@@ -14,9 +14,6 @@ from nbmastra.chunks.goal import ScorerResult
 from nbmastra.chunks.payload import Number, Payload
 
 __all__ = [
-    "EVENT_PREFIXES",
-    "FAMILY",
-    "PAYLOADS",
     "Aborted",
     "AgentEnd",
     "AgentStart",
@@ -36,7 +33,6 @@ __all__ = [
     "ValidationStart",
     "WorkflowEnd",
     "WorkflowStart",
-    "model_by_pattern",
 ]
 
 
@@ -292,40 +288,3 @@ class NetworkObject(Payload):
 
     object: Any = None
     """The (partial) object, any JSON."""
-
-
-FAMILY = "network"
-PAYLOADS: dict[str, type[Payload]] = {
-    "routing-agent-start": RoutingStart,
-    "routing-agent-text-start": RoutingTextStart,
-    "routing-agent-text-delta": RoutingTextDelta,
-    "routing-agent-end": RoutingEnd,
-    "routing-agent-abort": Aborted,
-    "agent-execution-start": AgentStart,
-    "agent-execution-end": AgentEnd,
-    "agent-execution-approval": CallApproval,
-    "agent-execution-suspended": CallSuspended,
-    "agent-execution-abort": Aborted,
-    "workflow-execution-start": WorkflowStart,
-    "workflow-execution-end": WorkflowEnd,
-    "workflow-execution-approval": CallApproval,
-    "workflow-execution-suspended": CallSuspended,
-    "workflow-execution-abort": Aborted,
-    "tool-execution-start": ToolStart,
-    "tool-execution-end": ToolEnd,
-    "tool-execution-approval": CallApproval,
-    "tool-execution-suspended": CallSuspended,
-    "tool-execution-abort": Aborted,
-    "network-execution-event-step-finish": NetworkStepFinish,
-    "network-execution-event-finish": NetworkFinish,
-    "network-validation-start": ValidationStart,
-    "network-validation-end": ValidationEnd,
-    "network-object": NetworkObject,
-    "network-object-result": NetworkObject,
-}
-EVENT_PREFIXES = ("agent-execution-event-", "workflow-execution-event-")
-
-
-def model_by_pattern(kind: str) -> type[Payload] | None:
-    """The model of a type that only a pattern describes; None for all others."""
-    return ExecutionEvent if kind.startswith(EVENT_PREFIXES) else None

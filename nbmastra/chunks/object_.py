@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbmastra.chunks.payload import Payload
 
-__all__ = ["FAMILY", "PAYLOADS", "PartialObject", "WholeObject"]
+__all__ = ["PartialObject", "WholeObject"]
 
 
 class PartialObject(Payload):
@@ -13,7 +13,3 @@ class PartialObject(Payload):
 
 class WholeObject(Payload):
     """The finished object, which fits its schema, at the top of the chunk (`chunk.object`)."""
-
-
-FAMILY = "object"
-PAYLOADS: dict[str, type[Payload]] = {"object": PartialObject, "object-result": WholeObject}

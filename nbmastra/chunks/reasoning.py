@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbmastra.chunks.payload import Payload, ProviderPayload
+from nbmastra.chunks.payload import ProviderPayload
 from nbmastra.chunks.source_file import FileData
 
 __all__ = [
-    "FAMILY",
-    "PAYLOADS",
     "ReasoningDelta",
     "ReasoningEnd",
     "ReasoningFile",
@@ -66,14 +64,3 @@ class RedactedReasoning(ProviderPayload):
 
 class ReasoningFile(FileData):
     """A file that belongs to the reasoning, not to the answer."""
-
-
-FAMILY = "reasoning"
-PAYLOADS: dict[str, type[Payload]] = {
-    "reasoning-start": ReasoningStart,
-    "reasoning-delta": ReasoningDelta,
-    "reasoning-end": ReasoningEnd,
-    "reasoning-signature": ReasoningSignature,
-    "redacted-reasoning": RedactedReasoning,
-    "reasoning-file": ReasoningFile,
-}

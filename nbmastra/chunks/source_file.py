@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any, cast
 
-from nbmastra.chunks.payload import Payload, ProviderPayload
+from nbmastra.chunks.payload import ProviderPayload
 
-__all__ = ["FAMILY", "PAYLOADS", "Custom", "File", "FileData", "Source"]
+__all__ = ["Custom", "File", "FileData", "Source"]
 
 
 class Source(ProviderPayload):
@@ -65,7 +65,3 @@ class Custom(ProviderPayload):
 
     kind: str
     """`provider.type`, such as `openai.compaction`."""
-
-
-FAMILY = "source, file"
-PAYLOADS: dict[str, type[Payload]] = {"source": Source, "file": File, "custom": Custom}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nbmastra.chunks.payload import Payload, ProviderPayload
+from nbmastra.chunks.payload import ProviderPayload
 
-__all__ = ["FAMILY", "PAYLOADS", "TextDelta", "TextEnd", "TextStart"]
+__all__ = ["TextDelta", "TextEnd", "TextStart"]
 
 
 class TextStart(ProviderPayload):
@@ -28,7 +28,3 @@ class TextEnd(ProviderPayload):
 
     id: str
     """Id of the text, unique within its step only."""
-
-
-FAMILY = "text"
-PAYLOADS: dict[str, type[Payload]] = {"text-start": TextStart, "text-delta": TextDelta, "text-end": TextEnd}

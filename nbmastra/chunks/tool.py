@@ -11,8 +11,6 @@ from typing import Any
 from nbmastra.chunks.payload import Metadata, Payload, ProviderPayload
 
 __all__ = [
-    "FAMILY",
-    "PAYLOADS",
     "Approval",
     "ToolCall",
     "ToolCallApproval",
@@ -180,18 +178,3 @@ class ToolOutputDenied(Payload):
     """Arguments that the tool would have got."""
     approval: Approval | None = None
     """The answer."""
-
-
-FAMILY = "tool"
-PAYLOADS: dict[str, type[Payload]] = {
-    "tool-call-input-streaming-start": ToolCallInputStart,
-    "tool-call-delta": ToolCallDelta,
-    "tool-call-input-streaming-end": ToolCallInputEnd,
-    "tool-call": ToolCall,
-    "tool-result": ToolResult,
-    "tool-error": ToolError,
-    "tool-output": ToolOutput,
-    "tool-call-approval": ToolCallApproval,
-    "tool-call-suspended": ToolCallSuspended,
-    "tool-output-denied": ToolOutputDenied,
-}

@@ -6,7 +6,7 @@ from typing import Any
 
 from nbmastra.chunks.payload import Payload
 
-__all__ = ["FAMILY", "PAYLOADS", "Tripwire"]
+__all__ = ["Tripwire"]
 
 
 class Tripwire(Payload):
@@ -20,7 +20,3 @@ class Tripwire(Payload):
     """What else the processor says (scores, categories); any JSON."""
     processor_id: str | None = None
     """Id of the processor."""
-
-
-FAMILY = "special"
-PAYLOADS: dict[str, type[Payload]] = {"tripwire": Tripwire}

@@ -11,8 +11,6 @@ from nbmastra.chunks.payload import Number, Payload
 from nbmastra.chunks.tripwire import Tripwire
 
 __all__ = [
-    "FAMILY",
-    "PAYLOADS",
     "StepOutputChunk",
     "WorkflowCanceled",
     "WorkflowFinish",
@@ -145,20 +143,3 @@ class WorkflowStepProgress(Payload):
     """How it ended: `success`, `failed` or `suspended`."""
     iteration_output: Any = None
     """What it gave, any JSON; only of a success."""
-
-
-FAMILY = "workflow"
-PAYLOADS: dict[str, type[Payload]] = {
-    "step-output": StepOutputChunk,
-    "workflow-start": WorkflowStart,
-    "workflow-finish": WorkflowFinish,
-    "workflow-canceled": WorkflowCanceled,
-    "workflow-paused": WorkflowPaused,
-    "workflow-step-start": WorkflowStepStart,
-    "workflow-step-finish": WorkflowStepFinish,
-    "workflow-step-suspended": WorkflowStepSuspended,
-    "workflow-step-waiting": WorkflowStepWaiting,
-    "workflow-step-output": WorkflowStepOutput,
-    "workflow-step-progress": WorkflowStepProgress,
-    "workflow-step-result": WorkflowStepResult,
-}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from nbmastra.chunks import CHUNK_TYPES
-from nbmastra.chunks.network import ExecutionEvent
-from tests.support.chunk_reference import TARGET, field_docs, reference
+from tests.support.chunk_reference import TARGET, field_docs, model_of, reference
 
 
 def test_the_reference_is_current() -> None:
@@ -13,7 +12,7 @@ def test_the_reference_is_current() -> None:
 
 
 def test_every_type_and_every_field_says_what_it_is() -> None:
-    for model in {*CHUNK_TYPES.values(), ExecutionEvent}:
+    for model in map(model_of, (*CHUNK_TYPES, "agent-execution-event-*")):
         assert model.__doc__, model
         assert field_docs(model).keys() >= model.model_fields.keys(), model
         assert all(field_docs(model).values()), model

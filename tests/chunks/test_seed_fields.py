@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import AliasChoices
 
-from nbmastra.chunks import CHUNK_TYPES, parse_chunk
+from nbmastra.chunks import CHUNK_TYPES, parse_chunk, payload_model
 from nbmastra.chunks.payload import Payload
 
 SEED: dict[str, dict[str, bool]] = json.loads(Path(__file__).with_name("seed_fields.json").read_text())
@@ -24,6 +24,12 @@ OPTIONAL_ANYWAY = {
     ("finish", "messages"): ABORTED,
     ("finish", "response"): ABORTED,
 }
+
+
+def model_of(kind: str) -> type[Payload]:
+    model = payload_model(kind)
+    assert model is not None
+    return model
 
 
 def wire_fields(model: type[Payload]) -> dict[str, bool]:
@@ -43,7 +49,7 @@ def test_the_table_has_all_types_of_the_documents() -> None:
 
 @pytest.mark.parametrize("kind", SEED)
 def test_every_field_of_the_documents_is_modelled_as_required_or_optional(kind: str) -> None:
-    fields = wire_fields(CHUNK_TYPES[kind])
+    fields = wire_fields(model_of(kind))
     expected = {key: required and (kind, key) not in OPTIONAL_ANYWAY for key, required in SEED[kind].items()}
     if kind in TOP_LEVEL:
         assert expected == {TOP_LEVEL[kind]: True}
@@ -54,11 +60,11 @@ def test_every_field_of_the_documents_is_modelled_as_required_or_optional(kind: 
 
 @pytest.mark.parametrize("kind", SEED)
 def test_a_field_that_the_documents_lack_is_never_required(kind: str) -> None:
-    required = {key for key, is_required in wire_fields(CHUNK_TYPES[kind]).items() if is_required}
+    required = {key for key, is_required in wire_fields(model_of(kind)).items() if is_required}
     assert required <= set(SEED[kind])
 
 
 def test_no_exception_is_kept_without_need() -> None:
     for kind, key in OPTIONAL_ANYWAY:
         assert SEED[kind][key] is True
-        assert wire_fields(CHUNK_TYPES[kind])[key] is False
+        assert wire_fields(model_of(kind))[key] is False

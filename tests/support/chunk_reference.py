@@ -15,9 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 
-from nbmastra.chunks import CHUNK_TYPES, Chunk, family, parse_chunk
-from nbmastra.chunks.data import FAMILY as DATA_FAMILY
-from nbmastra.chunks.network import ExecutionEvent
+from nbmastra.chunks import CHUNK_TYPES, Chunk, family, parse_chunk, payload_model
 from nbmastra.chunks.payload import Payload
 from tests.support.recordings import recorded_chunks, sample_lines
 
@@ -38,34 +36,35 @@ NETWORK) and `chunk.payload`. The payload of each type is listed here, by family
 
 This page is generated: `python -m tests.support.chunk_reference`.
 """
-PATTERNS = {
-    "agent-execution-event-*": "network",
-    "workflow-execution-event-*": "network",
-    "data-*": DATA_FAMILY,
-}
+KINDS = (*CHUNK_TYPES, "agent-execution-event-*", "workflow-execution-event-*", "data-*")
 MAX_TEXT, MAX_ITEMS, MAX_KEYS, MAX_DEPTH = 40, 2, 12, 3
 
 
 def reference() -> str:
     """The text of the page."""
-    kinds = [*CHUNK_TYPES, *PATTERNS]
-    families = list(dict.fromkeys(PATTERNS.get(kind) or family(kind) for kind in kinds))
     parts = [INTRO]
-    for name in families:
+    for name in dict.fromkeys(map(family, KINDS)):
         parts.append(f"## {name[0].upper()}{name[1:]}\n")
-        parts += [_section(kind) for kind in kinds if (PATTERNS.get(kind) or family(kind)) == name]
+        parts += [_section(kind) for kind in KINDS if family(kind) == name]
     return "\n".join(parts)
 
 
+def model_of(kind: str) -> type[Payload]:
+    """The model of a type that has one."""
+    model = payload_model(kind)
+    assert model is not None, kind
+    return model
+
+
 def _section(kind: str) -> str:
-    model = CHUNK_TYPES.get(kind) or (None if kind == "data-*" else ExecutionEvent)
     lines = [f"### {kind}\n"]
-    if model is None:
+    if kind == "data-*":
         lines += [
             "What an application, or a part of Mastra, defines for itself: no payload, no run; `chunk.data` is any",
             "JSON, `chunk.id` names the thing it belongs to, a `chunk.transient` one isn't kept in the history.\n",
         ]
     else:
+        model = model_of(kind)
         lines.append(f"{inspect.getdoc(model)}\n")
         rows = list(_rows(model))
         if rows:
