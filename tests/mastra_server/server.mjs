@@ -16,6 +16,7 @@ import { Hono } from 'hono';
 import { serve } from '@hono/node-server';
 import { MockLanguageModelV2, simulateReadableStream } from 'ai/test';
 import { z } from 'zod';
+import { tripAgents } from './trip.mjs';
 
 const DELAY = Number(process.env.CHUNK_DELAY_MS ?? 5);
 const pieces = (s, n) => s.match(new RegExp(`[\\s\\S]{1,${n}}`, 'gu')) ?? [];
@@ -158,6 +159,7 @@ const agents = {
     [...call('d1', 'agent-sub', { prompt: 'say hi' }), finish('tool-calls', usage(15, 8))],
     [...text('t1', 'The sub-agent said hi.'), finish('stop', usage(30, 12))]), { agents: { sub }, memory }),
   slow, 'durable': createDurableAgent({ agent: agent('durable', scripted([...text('t0', longText.slice(0, 4000), 20), finish('stop', usage(10, 800))])) }),
+  ...tripAgents({ agent, scripted, text, reasoning, call, finish, usage, memory }),
   long: agent('long', scripted([...text('t0', longText, 8), finish('stop', usage(10, 9000))])),
 };
 const double = createStep({ id: 'double', inputSchema: z.object({ n: z.number() }), outputSchema: z.object({ n: z.number() }),

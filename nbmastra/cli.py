@@ -1,0 +1,253 @@
+"""The command line: `nbmastra stream AGENT PROMPT`, `demo`, `replay FILE`, `agents`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TextIO, cast
+
+import nbmastra
+from nbmastra.client import MastraClient
+from nbmastra.engine import interruptible
+from nbmastra.errors import NbMastraError, RunError, SettingsError
+from nbmastra.output import MastraModelOutput
+from nbmastra.recording import demo_recording, json_line, record, replay
+from nbmastra.run_options import RUN_OPTIONS, Option, bare_until_idle, start_run, stream_options
+from nbmastra.run_printer import Look, PlainLook, RunPrinter, print_run
+from nbmastra.terminal import clean_json, clean_line, clean_text
+
+__all__ = ["main"]
+
+FAILED, USAGE, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
+_EXIT_CODES = {"success": 0, "suspended": SUSPENDED, "cancelled": INTERRUPTED}
+_EPILOG = """exit codes: 0 the run completed; 1 it failed, was blocked or cut off, or could not start; 2 wrong usage;
+3 it waits for an approval or for data; 130 it was stopped (Ctrl-C stops it and keeps what came)
+
+server: --url, or MASTRA_API_URL, or http://localhost:4111; a token only in MASTRA_API_TOKEN"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    args = _parser().parse_args(bare_until_idle(sys.argv[1:] if argv is None else argv))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            cast("Any", stream).reconfigure(errors="replace")  # a pipe may not be able to carry what a model writes
+    try:
+        code = args.command(args)
+        sys.stdout.flush()
+    except NbMastraError as error:
+        _complain(str(error))
+        return USAGE if isinstance(error, SettingsError) else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; so that flushing at exit doesn't complain either:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return code
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def _stream(args: argparse.Namespace) -> int:
+    values = {**vars(args), "schema": _read_schema(args.schema_file)}
+    prompt = sys.stdin.read() if args.prompt == ["-"] else " ".join(args.prompt)
+    if not prompt.strip():
+        raise SettingsError("the prompt is empty")
+    agent = MastraClient(args.url).agent(args.agent)
+    return _show(start_run(agent, prompt, stream_options(values)), args)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    return _show(replay(demo_recording(), args.speed), args)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    return _show(replay(args.file, args.speed), args)
+
+
+def _agents(args: argparse.Namespace) -> int:
+    agents = MastraClient(args.url).agents().result()
+    if args.json:
+        rows = [{"id": a.id, "name": a.name, "model": a.model, "tools": a.tools, "agents": a.agents} for a in agents]
+        print(json.dumps(rows, indent=2))
+    else:
+        print(clean_text(repr(agents)))
+    return 0
+
+
+def _show(out: MastraModelOutput, args: argparse.Namespace) -> int:
+    """Print a run to its end; its exit code."""
+    journal = record(out, args.record) if getattr(args, "record", None) else None
+    interrupted = False
+    try:
+        if args.json:
+            _print_json(out, sys.stdout)
+        else:
+            printer = RunPrinter(out, _look(args), text_only=args.quiet)
+            try:
+                print_run(out, printer)
+            except KeyboardInterrupt:
+                interrupted = True
+                out.wait(timeout=5)
+                printer.close()
+    finally:
+        out.cancel()
+        if journal is not None:
+            journal.result(timeout=5)
+    if args.json or args.quiet:
+        _tell_failure(out)
+    if interrupted:
+        return INTERRUPTED
+    return _exit_code(out)
+
+
+def _exit_code(out: MastraModelOutput) -> int:
+    if out.status == "success" and out.schema is not None:
+        try:
+            out.object.result()
+        except RunError as error:
+            _complain(str(error))
+            return FAILED
+    return _EXIT_CODES.get(out.status, FAILED)
+
+
+def _tell_failure(out: MastraModelOutput) -> None:
+    if out.status not in ("success", "cancelled"):
+        _complain(f"{out.status}: {out.status_reason}")
+
+
+def _look(args: argparse.Namespace) -> Look:
+    if not sys.stdout.isatty() or args.quiet:
+        return PlainLook(sys.stdout)
+    from rich.console import Console
+
+    from nbmastra.rich_look import RichLook
+
+    console = Console(no_color=args.no_color or None, highlight=False, markup=False, emoji=False)
+    return RichLook(console)
+
+
+def _print_json(out: MastraModelOutput, file: TextIO) -> None:
+    printed = 0
+    while True:
+        closed = out.done  # before looking: what came before the end must not be missed
+        chunks = out.log.items[printed:]
+        printed += len(chunks)
+        for chunk in chunks:
+            line = json_line(chunk)
+            raw = {"type": chunk.type, "raw": chunk.to_json().decode("utf-8", "replace")}
+            file.write(clean_json(json.dumps(raw) if line is None else line.decode()) + "\n")
+        file.flush()
+        if closed:
+            return
+        with interruptible(out.cancel):
+            out.log.wait_blocking(printed)
+
+
+def _read_schema(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        schema = json.loads(path.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"--schema-file: can't read {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise SettingsError(f"--schema-file: {path} isn't JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise SettingsError(f'--schema-file: {path} holds no JSON schema: one is an object like {{"type": …}}')
+    return cast("dict[str, Any]", schema)
+
+
+def _complain(message: str) -> None:
+    print(f"nbmastra: {clean_line(message, 1000)}", file=sys.stderr)
+
+
+# --- what can be written ---------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"nbmastra: {message}; see `{self.prog} --help`\n")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="nbmastra",
+        description="Watch Mastra agents from the command line.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"nbmastra {nbmastra.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    stream = _command(commands, "stream", _stream, "send a prompt to an agent and print its answer as it comes")
+    stream.add_argument("agent", metavar="AGENT", help="an agent's id; `nbmastra agents` lists them")
+    stream.add_argument("prompt", metavar="PROMPT", nargs="+", help="what to ask; - reads it from standard input")
+    for option in RUN_OPTIONS:
+        _add(stream, option)
+    stream.add_argument("--schema-file", type=Path, metavar="FILE", help="JSON schema that the answer must fit")
+    stream.add_argument("--record", type=Path, metavar="FILE", help="record the run (.jsonl, .jsonl.gz)")
+    _add_look(stream)
+
+    demo = _command(commands, "demo", _demo, "show a recorded run of a real server; needs none")
+    again = _command(commands, "replay", _replay, "show a recorded run once more")
+    again.add_argument("file", type=Path, metavar="FILE")
+    for command in (demo, again):
+        command.add_argument(
+            "--speed", type=_speed, default=1.0, metavar="X", help="times its own pace, like 10; max: all at once"
+        )
+        _add_look(command)
+
+    agents = _command(commands, "agents", _agents, "list the server's agents")
+    _add(agents, RUN_OPTIONS[0])
+    agents.add_argument("--json", action="store_true", help="as JSON")
+    return parser
+
+
+def _command(commands: Any, name: str, function: Callable[[argparse.Namespace], int], what: str) -> _Parser:
+    parser: _Parser = commands.add_parser(
+        name,
+        help=what,
+        description=f"{what[0].upper()}{what[1:]}.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _add(parser: argparse.ArgumentParser, option: Option) -> None:
+    def read(text: str) -> Any:
+        try:
+            return option.convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"takes {error}, not {text[:60]!r}") from None
+
+    metavar = option.metavar if option.value_needed else f"[={option.metavar}]"
+    parser.add_argument(*option.flags, type=read, metavar=metavar, help=option.help, default=option.default)
+
+
+def _add_look(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the chunks as JSON, one a line")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print the answer's text and nothing else")
+    parser.add_argument("--no-color", action="store_true", help="no colours on a terminal")
+
+
+def _speed(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        speed = float(text)
+        if 0 < speed < float("inf"):
+            return speed
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"takes a number above 0 or max, not {text[:60]!r}")

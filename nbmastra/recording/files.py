@@ -1,0 +1,100 @@
+"""The files of recordings: lines in, lines out, plain or compressed, good up to the last whole line after a kill."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from nbmastra.errors import RecordingError
+
+__all__ = ["open_writer", "read_lines"]
+
+_BLOCK = 1 << 20
+_GZIP = 31  # zlib's window bits for a gzip container
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def open_writer(path: Path) -> tuple[Callable[[bytes], None], Callable[[], None]]:
+    """A function that writes and flushes bytes, and one that closes the file. Raises RecordingError."""
+    if path.suffix == ".gz":
+        gzip = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+        compress, flush, end = gzip.compress, lambda: gzip.flush(zlib.Z_SYNC_FLUSH), gzip.flush
+    elif path.suffix == ".zst":
+        zstd = _zstandard(path)
+        frame = zstd.ZstdCompressor(level=6).compressobj()
+        compress, flush, end = frame.compress, lambda: frame.flush(zstd.COMPRESSOBJ_FLUSH_BLOCK), frame.flush
+    else:
+        compress, flush, end = _as_it_is, bytes, bytes
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("wb", buffering=0)
+    except OSError as error:
+        raise RecordingError(f"can't write {path}: {error.strerror or error}") from None
+
+    def write(data: bytes) -> None:
+        if data:
+            _write_all(file.write, compress(data) + flush())
+
+    def close() -> None:
+        with file:
+            _write_all(file.write, end())
+
+    return write, close
+
+
+def _write_all(write: Callable[[bytes], int | None], data: bytes) -> None:
+    while data:
+        data = data[write(data) or 0 :]
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The whole lines of a file, without their ends; compression is told by its first bytes. Raises RecordingError.
+
+    What follows the last line end was being written when its writer died, and is left out.
+    """
+    begun: list[bytes] = []
+    for block in _blocks(path):
+        head, *others = block.split(b"\n")
+        begun.append(head)
+        if others:
+            lines = [b"".join(begun), *others[:-1]]
+            yield from (line for line in lines if line.strip())
+            begun = others[-1:]
+    if begun and (last := b"".join(begun)).endswith(b"}"):  # it may lack nothing but its end, as editors leave it
+        yield last
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    damages: tuple[type[Exception], ...] = (zlib.error,)
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+            decompress: Callable[[bytes], bytes] = _as_it_is
+            if start.startswith(b"\x1f\x8b"):
+                decompress = zlib.decompressobj(_GZIP).decompress
+            elif start == _ZSTD_MAGIC:
+                zstd = _zstandard(path)
+                damages = (zlib.error, zstd.ZstdError)
+                decompress = zstd.ZstdDecompressor().decompressobj().decompress
+            block = start
+            while block:
+                yield decompress(block)
+                block = file.read(_BLOCK)
+    except OSError as error:
+        raise RecordingError(f"can't read {path}: {error.strerror or error}") from None
+    except damages as error:
+        raise RecordingError(f"{path.name} is damaged: {error}") from None
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data
+
+
+def _zstandard(path: Path) -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise RecordingError(f"{path.name}: .zst files need `pip install 'nbmastra[zstd]'`") from None
+    return zstandard
