@@ -15,3 +15,6 @@ def anyio_backend() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Playwright's sync API leaves an event loop running in the main thread: async tests must come before it starts.
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    for item in items:
+        if item.get_closest_marker("browser") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))  # a page and a kernel take half a minute on a busy machine
