@@ -92,6 +92,7 @@ class Engine:
         self._lock = threading.Lock()
         self._stack: ExitStack | None = None
         self._portal: BlockingPortal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id: int | None = None
         self._jobs: set[Future[Any]] = set()
         self.closing = False
@@ -114,15 +115,17 @@ class Engine:
             if self._portal is None:
                 self._stack = ExitStack()
                 self._portal = self._stack.enter_context(start_blocking_portal("asyncio", name=self._name))
-                self._thread_id = self._portal.start_task_soon(threading.get_ident).result()
+                self._thread_id = self._portal.call(threading.get_ident)
+                self._loop = self._portal.call(asyncio.get_running_loop)
             return self._portal
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call a plain function on the engine's loop; dropped if the engine is closed."""
+        """Call a plain function on the engine's loop, without waiting for it; dropped if the engine is closed."""
         if self.on_own_thread:
             function()
-        elif self._portal is not None:
-            self._portal.start_task_soon(function)
+        elif self._loop is not None:
+            with suppress(RuntimeError):  # closed in this moment
+                self._loop.call_soon_threadsafe(function)
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
         """Have an async function called on the loop before it ends."""
@@ -148,16 +151,16 @@ class Engine:
         if stack is None or portal is None:
             self.closing = False
             return
-        jobs = list(self._jobs)
-        for future in jobs:
+        for future in list(self._jobs):
             future.cancel()
         for closer in closers:
+            closed = portal.start_task_soon(closer)
             try:
-                portal.start_task_soon(closer).result(deadline_s)
+                closed.result(deadline_s)
             except Exception:  # at exit nothing more can be done about a pool that doesn't close
-                continue
+                closed.cancel()
         stack.close()
-        self._stack = self._portal = self._thread_id = None
+        self._stack = self._portal = self._loop = self._thread_id = None
         self.closing = False
 
     def forget(self) -> None:
@@ -174,11 +177,12 @@ def _start_here(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> 
 
     def ended(_: asyncio.Task[T]) -> None:
         _own_tasks.discard(task)
+        error = None if task.cancelled() else task.exception()  # asked for in any case, or asyncio complains
         if future.cancelled():
             return
         if task.cancelled():
             future.cancel()
-        elif (error := task.exception()) is not None:
+        elif error is not None:
             future.set_exception(error)
         else:
             future.set_result(task.result())
@@ -205,29 +209,55 @@ def get_engine() -> Engine:
     return _engine
 
 
+class _Interrupts:
+    """Who is to be told of the kernel's interrupt (SIGINT): one handler for all, since they come and go in any order.
+
+    Coroutines of one loop overlap, so each with a handler of its own would put back the wrong one.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, tuple[Callable[[], None], bool]] = {}
+        self._before: Callable[[int, FrameType | None], Any] = signal.default_int_handler
+
+    def add(self, key: object, cancel: Callable[[], None], blocking: bool) -> None:
+        """Have `cancel` called at an interrupt, until `key` is removed."""
+        now = signal.getsignal(signal.SIGINT)
+        if now != self._handle and callable(now):
+            self._before = now
+            signal.signal(signal.SIGINT, self._handle)
+        self._waiting[key] = cancel, blocking
+
+    def remove(self, key: object) -> None:
+        """Whoever has the key waits no more; after the last one the handler that was there before is back."""
+        self._waiting.pop(key, None)
+        if not self._waiting and signal.getsignal(signal.SIGINT) == self._handle:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        waiting = list(self._waiting.values())
+        # A blocking wait is what the user looks at: coroutines of earlier cells go on.
+        for cancel, blocking in waiting:
+            if blocking or not waiting[-1][1]:
+                cancel()
+        self._before(number, frame)
+
+
+_interrupts = _Interrupts()
+
+
 @contextmanager
-def interruptible(cancel: Callable[[], None]) -> Generator[None]:
+def interruptible(cancel: Callable[[], None], *, blocking: bool = False) -> Generator[None]:
     """While the block waits in the main thread, the kernel's interrupt (SIGINT) also calls `cancel`.
 
     An awaiting cell is only cancelled as a task, which says nothing of why: so the signal itself is watched, and
-    whatever handler was there still runs.
+    whatever handler was there still runs. `blocking`: the thread itself waits, so only this wait was meant.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        cancel()
-        if callable(before):
-            before(number, frame)
-
-    if not callable(before):
-        yield
-        return
-    signal.signal(signal.SIGINT, handler)
+    key = object()
     try:
+        _interrupts.add(key, cancel, blocking)
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is handler:
-            signal.signal(signal.SIGINT, before)
+        _interrupts.remove(key)

@@ -58,7 +58,7 @@ class ReplayLog(Generic[T]):
                 self._wakers.remove(waker)
 
     async def wait(self, seen: int) -> None:
-        """Return when there are more than `seen` items, or the log is closed."""
+        """Return when there are more than `seen` items, or the log is closed; gives the loop a turn in any case."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -73,6 +73,8 @@ class ReplayLog(Generic[T]):
         try:
             if self.park(waker, seen):
                 await future
+            else:
+                await asyncio.sleep(0)
         finally:
             self.unpark(waker)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nbmastra.chunks import Chunk
+from nbmastra.errors import ChunkError
 from nbmastra.fold.parts import DataPart, GoalPart
 from nbmastra.fold.reading import as_dict, as_list, as_text, error_info, read
 from nbmastra.fold.turns import Step, Turn
@@ -37,8 +38,8 @@ class _StepOutput(msgspec.Struct, gc=False):
 class _Finish(msgspec.Struct, gc=False, rename="camel"):
     """What is needed of a finish; it repeats the whole history, which is skipped."""
 
-    step_result: _StepResult = msgspec.field(default_factory=_StepResult)
-    output: _StepOutput = msgspec.field(default_factory=_StepOutput)
+    step_result: _StepResult | None = None
+    output: _StepOutput | None = None
     metadata: Any = None
     usage: Any = None
     total_usage: Any = None
@@ -47,6 +48,16 @@ class _Finish(msgspec.Struct, gc=False, rename="camel"):
 
 
 _FINISH = msgspec.json.Decoder(_Finish)
+
+
+def _read_finish(state: RunState, chunk: Chunk, at: float) -> tuple[_Finish, _StepResult]:
+    """A finish that says nothing readable is a finish all the same."""
+    try:
+        finish = read(chunk, _FINISH, _Finish)
+    except ChunkError as error:
+        state.bad_payload(chunk, at, error)
+        finish = _Finish()
+    return finish, finish.step_result or _StepResult()
 
 
 def on_start(state: RunState, chunk: Chunk, at: float) -> None:
@@ -74,16 +85,16 @@ def on_step_start(state: RunState, chunk: Chunk, at: float) -> None:
 
 
 def on_step_finish(state: RunState, chunk: Chunk, at: float) -> None:
-    finish = read(chunk, _FINISH, _Finish)
+    finish, result = _read_finish(state, chunk, at)
     step = state.step
     if step is None or (step.ended_at is not None and step.finish_chunk is not None):
         step = state.current_step(at, chunk.run_id)
-    result = finish.step_result
     step.finish_reason = finish_reason(result.reason) or finish_reason(finish.finish_reason)
     step.is_continued = result.is_continued is True
     step.finish_chunk = chunk
     step.message_id = as_text(finish.message_id) or step.message_id
-    step.usage = _usage(finish)
+    step.usage = _usage(finish, result)
+    state.usage_reports += 1
     step.warnings.extend(as_list(result.warnings))
     _note_model(step, as_dict(finish.metadata))
     state.end_step(step, at)
@@ -92,21 +103,22 @@ def on_step_finish(state: RunState, chunk: Chunk, at: float) -> None:
 
 
 def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
-    finish = read(chunk, _FINISH, _Finish)
+    finish, result = _read_finish(state, chunk, at)
     turn = state.current_turn(at, chunk.run_id) if state.turn is None or state.turn.ended_at is None else state.turn
     if turn.ended_at is not None and turn.finish_chunk is not None:
         return  # a second finish of the same turn says nothing new
     if state.step is not None and state.step.ended_at is None:
         state.end_step(state.step, at)
-    reason = finish_reason(finish.step_result.reason) or finish_reason(finish.finish_reason)
-    turn.finish_reason = "abort" if state.aborted else reason
+    reason = finish_reason(result.reason) or finish_reason(finish.finish_reason)
+    turn.finish_reason = "abort" if turn.finish_reason == "abort" else reason
     turn.finish_chunk = state.messages_chunk = chunk
     turn.ended_at = at
+    whole = _usage(finish, result)
+    if not whole.nonzero:
+        whole = Usage()  # the server summed up nothing (an error, an abort): what the steps reported is better
     steps = sum_usage(step.usage for step in turn.steps[turn.counted_steps :])
-    whole = _usage(finish)
-    if not whole.nonzero and not steps.reported:
-        whole = Usage()  # all zero where no step reported anything: the server summed up nothing
     turn.finished_usage = turn.finished_usage + whole.or_else(steps)
+    state.usage_reports += 1
     turn.counted_steps = len(turn.steps)
     last = turn.steps[-1] if turn.steps else None
     if last is not None:
@@ -117,14 +129,14 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
                     call.status = "pending"  # a client tool: whoever asked runs it and goes on
                     turn.awaits_caller = True
                     state.touch(call)
-    state.response_metadata.update(as_dict(finish.metadata))
     if state.tripwire is not None and reason not in ("tripwire", "error", "abort"):
         state.tripwire = None  # a retry was accepted
 
 
-def _usage(finish: _Finish) -> Usage:
+def _usage(finish: _Finish, result: _StepResult) -> Usage:
     """The first place that has numbers. Source: WIRE, "Usage"."""
-    for value in (finish.output.usage, finish.usage, finish.total_usage, finish.step_result.total_usage):
+    output = finish.output or _StepOutput()
+    for value in (output.usage, finish.usage, finish.total_usage, result.total_usage):
         usage = parse_usage(value)
         if usage.reported:
             return usage
@@ -139,8 +151,8 @@ def _note_model(step: Step, metadata: dict[str, Any]) -> None:
 
 def on_response_metadata(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
-    state.response_metadata.update(payload)
     step = state.current_step(at, chunk.run_id)
+    state.current_turn(at).response_metadata.update(payload)
     step.model = as_text(payload.get("modelId")) or step.model
 
 
@@ -155,6 +167,8 @@ def on_abort(state: RunState, chunk: Chunk, at: float) -> None:
     state.aborted = True
     if state.step is not None:
         state.end_step(state.step, at)
+    if state.turn is not None and state.turn.ended_at is None:
+        state.turn.finish_reason = "abort"
 
 
 def on_tripwire(state: RunState, chunk: Chunk, at: float) -> None:

@@ -28,15 +28,15 @@ def decide(state: RunState, *, done: bool, cancelled: str, failure: str) -> Endi
 
     An error is the last word; then a processor's block, an abort, a question to the user, a finish.
     """
-    turn = state.turn
-    finished = (
-        turn is not None and turn.ended_at is not None and turn.finish_reason not in ("error", "abort", "tripwire")
-    )
+    turn = state.turn if state.turn is not None and state.turn.ended_at is not None else None
+    finished = turn is not None and turn.finish_reason not in ("error", "abort", "tripwire")
     busy = any(not task.terminal and task.status != "suspended" for task in state.tasks.values())
+    # More was to come: a continuation after the tasks, the second half of a client-tool run.
+    expects_more = busy or (turn is not None and turn.awaits_caller)
     if state.error is not None:
         message = state.error.message
         return Ending("failed", message, "error", "error", "The run failed", message)
-    if cancelled and not (finished and not busy):
+    if cancelled and (not finished or expects_more):
         return Ending("cancelled", cancelled, "cancelled", "info", "Stopped", cancelled)
     if state.tripwire is not None:
         return _tripwire(state.tripwire)
@@ -46,9 +46,7 @@ def decide(state: RunState, *, done: bool, cancelled: str, failure: str) -> Endi
         )
     if state.waiting and not finished:
         return _suspended(state)
-    if finished and turn is not None:
-        return _finished(turn.finish_reason)
-    if turn is not None and turn.ended_at is not None:
+    if turn is not None and not (failure and expects_more):
         return _finished(turn.finish_reason)
     if done and state.events:
         return Ending("success", "the server ended the stream without a finish chunk")

@@ -49,6 +49,7 @@ def on_routing_text(state: RunState, chunk: Chunk, at: float) -> None:
 def on_routing_end(state: RunState, chunk: Chunk, at: float) -> None:
     step = state.current_step(at, chunk.run_id)
     step.usage = parse_usage(as_dict(chunk.raw_payload()).get("usage"))
+    state.usage_reports += 1
     part = step.open_text.pop("routing", None)
     if part is not None:
         state.end_text(part, at)
@@ -100,7 +101,7 @@ def on_event(state: RunState, chunk: Chunk, at: float) -> None:
     call = _call(state, {"runId": inner.run_id}, chunk, at)
     run = state.nested_run(call, inner.run_id or "")
     if run is not None:
-        run.apply(inner, at)
+        state.apply_nested(run, inner, at)
     state.touch(call)
 
 
@@ -138,6 +139,7 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
     turn.finish_chunk = chunk
     turn.ended_at = at
     turn.finished_usage = own_usage(state, parse_usage(payload.get("usage")))
+    state.usage_reports += 1
     turn.counted_steps = len(turn.steps)
     state.result = payload.get("result")
     if isinstance(state.result, str) and state.result and not turn.text and turn.steps:

@@ -29,11 +29,19 @@ class ObjectText:
 
     @property
     def value(self) -> Any:
-        """The value so far, immune to later feeds."""
+        """The value so far, immune to later feeds; None if it failed."""
+        if self.failed:
+            return None
         value = self._json.snapshot()
         if self.wrapped and isinstance(value, dict):
             return cast("dict[str, Any]", value).get("elements")
         return value
+
+    @property
+    def started(self) -> bool:
+        """True if there is a value; of a wrapped array, if it has begun."""
+        value = self._json.value
+        return self._json.started and not (self.wrapped and isinstance(value, dict) and "elements" not in value)
 
     @property
     def complete(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from nbmastra.chunks import Chunk
 
@@ -284,7 +284,7 @@ class ObjectPart(Part):
         super().__init__(step, at)
         self._text: ObjectText | None = None
         self._last: Chunk | None = None
-        self._shown: Any = None
+        self._shown: tuple[Chunk | None, Any] = (None, None)
         self.chunks = 0
         self.done = False
         self.final: Any = None
@@ -294,26 +294,38 @@ class ObjectPart(Part):
         """The object so far; None before anything of it is known. Don't change it."""
         if self.done:
             return self.final
-        if self._text is not None and not self._text.failed:
+        if self._text is not None and not self.told:
             return self._text.value
-        return self._last.object if self._last is not None else self._shown
+        if self._last is not self._shown[0]:
+            self._shown = self._last, self._last.object if self._last is not None else None
+        return self._shown[1]
+
+    @property
+    def told(self) -> bool:
+        """True if the value is the one that chunks tell, since no text or none that is JSON has it."""
+        has_text = self._text is not None and self._text.started and not self._text.failed
+        return not has_text and (self.chunks > 0 or self.done)
+
+    @property
+    def complete(self) -> bool:
+        """True if the object is final, or its JSON is closed."""
+        return self.done or (self._text is not None and self._text.complete)
 
     @property
     def path(self) -> tuple[str | int, ...]:
         """Where the newest value stands, for example ("legs", 1, "km"); () if unknown."""
-        return () if self.done or self._text is None or self._text.failed else self._text.path
+        return () if self.done or self._text is None or self.told else self._text.path
 
     @property
     def closed_elements(self) -> int:
         """How many elements of an array are complete."""
+        if not self.done and not self.told:
+            return self._text.closed_elements if self._text is not None else 0
         value = self.value
         if not isinstance(value, list):
             return 0
-        if self.done or self.ended_at is not None:
-            return len(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        if self._text is not None and not self._text.failed:
-            return self._text.closed_elements
-        return max(len(value) - 1, 0)  # pyright: ignore[reportUnknownArgumentType]
+        count = len(cast("list[Any]", value))
+        return count if self.done or self.ended_at is not None else max(count - 1, 0)
 
     def follow(self, text: ObjectText) -> None:
         """Read the object from the step's text, which costs as much as the text is long."""
@@ -333,7 +345,7 @@ class ObjectPart(Part):
 
     def show(self, value: Any) -> None:
         """The object so far, where a chunk has it in its payload."""
-        self._shown = value
+        self._last, self._shown = None, (None, value)
         self.chunks += 1
 
     def finish(self, value: Any, at: float) -> None:

@@ -63,6 +63,9 @@ class RunState:
         self.answered = set(answered)
         """Tool calls that this stream goes on from: a replayed suspension of theirs isn't one."""
 
+        self.replayed: set[str] = set()
+        """Those of them whose old question came again."""
+
         self.parts: list[Part] = []
         self.changes: list[Part] = []
         self.steps: list[Step] = []
@@ -103,8 +106,10 @@ class RunState:
         self.step_of = array("i")
         self.first_token_at: float | None = None
         self.finish_usage = Usage()
+        self.usage_reports = 0
+        """How often tokens were reported, nested runs included: whoever watches a budget looks when it changes."""
         self.messages_chunk: Chunk | None = None
-        self.response_metadata: dict[str, Any] = {}
+        self._closed_at = 0.0
 
     # --- what came -----------------------------------------------------------------------------------------------
 
@@ -123,11 +128,16 @@ class RunState:
             elif isinstance(chunk, UnknownChunk):
                 self.unknown[kind] += 1
         except (ChunkError, RecursionError) as error:
-            self.bad_payloads += 1
-            self.notice("bad-payload", "warning", "A chunk could not be read", at, str(error), event=chunk.event)
+            self.bad_payload(chunk, at, error)
         self.times.append(at)
         self.turn_of.append(self.turn.index if self.turn is not None else -1)
         self.step_of.append(self.step.index if self.step is not None else -1)
+
+    def apply_nested(self, run: RunState, chunk: Chunk, at: float) -> None:
+        """Take in a chunk of a run inside of this one."""
+        before = run.usage_reports
+        run.apply(chunk, at)
+        self.usage_reports += run.usage_reports - before
 
     def close(self, at: float, *, done: bool = False, cancelled: str = "", failure: str = "", code: str = "") -> None:
         """The stream is over: settle the status and everything that is still open. The first call counts.
@@ -138,6 +148,7 @@ class RunState:
         if self.ending is not None:
             return
         self.ending = decide(self, done=done, cancelled=cancelled, failure=failure)
+        self._closed_at = at
         if self.ending.status == "suspended" and self.turn is not None:
             self.turn.finish_reason = self.turn.finish_reason or "suspended"
         for part in self.open_parts():
@@ -145,6 +156,7 @@ class RunState:
                 self._end_text(part, at)
             else:
                 part.ended_at = at
+                self.touch(part)
         tools.settle_calls(self, at)
         for run in self.nested:
             run.close(at, done=done, cancelled=cancelled, failure=failure)
@@ -206,8 +218,11 @@ class RunState:
 
     @property
     def ended_at(self) -> float | None:
-        """When the run ended, in seconds: its last chunk; None while it runs."""
-        return None if self.ending is None else (self.last_at or 0.0)
+        """When the run ended, in seconds: its last chunk, or when it was cancelled or cut off; None while it runs."""
+        if self.ending is None:
+            return None
+        cut = self.ending.status in ("cancelled", "truncated")
+        return self._closed_at if cut or self.last_at is None else self.last_at
 
     @property
     def time_to_first_token_s(self) -> float | None:
@@ -222,7 +237,8 @@ class RunState:
     @property
     def settling(self) -> bool:
         """True if the run said its last word, though the server may leave the connection open."""
-        if self.error is not None or (self.tripwire is not None and self._turn_open):
+        tripwire = self.tripwire
+        if self.error is not None or (tripwire is not None and self._turn_open and tripwire.get("retry") is not True):
             return True
         return (
             bool(self.waiting) and self._turn_open and not any(call.status == "running" for call in self._step_calls())
@@ -365,6 +381,11 @@ class RunState:
     def object_text(self) -> ObjectText:
         """A reader for an object's text."""
         return ObjectText(wrapped=self.array_object)
+
+    def bad_payload(self, chunk: Chunk, at: float, error: Exception) -> None:
+        """A chunk's payload can't be read: count it and say so."""
+        self.bad_payloads += 1
+        self.notice("bad-payload", "warning", "A chunk could not be read", at, str(error), event=chunk.event)
 
     def notice(
         self, code: str, level: str, title: str, at: float, text: str = "", *, event: int = -1, detail: Any = None

@@ -1,4 +1,7 @@
-"""Background tasks: what the manager's chunks say, joined with the tool calls that began them."""
+"""Background tasks: what the manager's chunks say, joined with the tool calls that began them.
+
+A part is touched after it has changed, never before: a view on another thread may look in between.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from nbmastra.chunks import Chunk
 from nbmastra.fold.parts import ErrorInfo, Task, TaskStatus
-from nbmastra.fold.reading import as_dict, as_text, error_info
-from nbmastra.fold.tools import find_call, finish_call
+from nbmastra.fold.reading import as_dict, as_list, as_text, error_info
+from nbmastra.fold.tools import find_call, follow_task
 
 if TYPE_CHECKING:
     from nbmastra.fold.state import RunState
@@ -45,29 +48,29 @@ def on_started(state: RunState, chunk: Chunk, at: float) -> None:
 def on_running(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
     task = _task(state, payload, at)
-    if task.status == "pending":
-        task.status = "running"
-        task.running_at = at
     task.started_time = as_text(payload.get("startedAt")) or task.started_time
+    _run(state, task, at)
 
 
 def on_progress(state: RunState, chunk: Chunk, at: float) -> None:
-    for id in as_dict(chunk.raw_payload()).get("taskIds") or ():
+    for id in as_list(as_dict(chunk.raw_payload()).get("taskIds")):
         task = state.tasks.get(as_text(id))
-        if task is not None and task.status == "pending":
-            task.status = "running"
-            task.running_at = at
-            state.touch(task)
+        if task is not None:
+            _run(state, task, at)
 
 
 def on_output(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
     task = _task(state, payload, at)
-    output = as_dict(as_dict(payload.get("payload")).get("payload")).get("output")
-    task.outputs.append(output)
+    task.outputs.append(as_dict(as_dict(payload.get("payload")).get("payload")).get("output"))
+    _run(state, task, at)
+
+
+def _run(state: RunState, task: Task, at: float) -> None:
     if task.status == "pending":
         task.status = "running"
         task.running_at = at
+    state.touch(task)
 
 
 def on_completed(state: RunState, chunk: Chunk, at: float) -> None:
@@ -97,11 +100,13 @@ def on_suspended(state: RunState, chunk: Chunk, at: float) -> None:
     task.status = "suspended"
     task.suspended_at = at
     task.suspend_payload = payload.get("suspendPayload", payload.get("suspendData"))
+    state.touch(task)
     call = find_call(state, task.tool_call_id or "")
     if call is not None and call.open:
         call.status = "suspended"
         call.suspend_payload = task.suspend_payload
         state.waiting.pop(id(call), None)
+        state.touch(call)
     notice = state.notice(
         "suspension", "warning", f"{task.tool_name} waits for input", at, _SUSPENDED, event=state.events
     )
@@ -113,13 +118,16 @@ _SUSPENDED = "The background task is suspended. The run goes on without it."
 
 def on_resumed(state: RunState, chunk: Chunk, at: float) -> None:
     task = _task(state, as_dict(chunk.raw_payload()), at)
-    if task.status == "suspended":
-        _leave_suspension(task, at)
-        task.status = "running"
-        task.resumed_at = at
-        call = find_call(state, task.tool_call_id or "")
-        if call is not None and call.status == "suspended":
-            call.status = "running"
+    if task.status != "suspended":
+        return
+    _leave_suspension(task, at)
+    task.status = "running"
+    task.resumed_at = at
+    state.touch(task)
+    call = find_call(state, task.tool_call_id or "")
+    if call is not None and call.status == "suspended":
+        call.status = "running"
+        state.touch(call)
 
 
 def _end(
@@ -138,15 +146,10 @@ def _end(
         return  # told before, by the tool's own result or error
     _leave_suspension(task, at)
     task.status, task.result, task.error, task.ended_at = status, result, error, at
+    state.touch(task)
     call = find_call(state, task.tool_call_id or "")
-    if call is None:
-        return
-    if status == "cancelled":
-        call.status = "cancelled"
-        call.ended_at = at
-        state.touch(call)
-    else:
-        finish_call(state, call, at, result=result, error=error, has_result=status == "completed")
+    if call is not None:
+        follow_task(state, call, task, at)
 
 
 def _leave_suspension(task: Task, at: float) -> None:

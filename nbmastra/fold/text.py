@@ -19,7 +19,7 @@ __all__ = ["HANDLERS", "feed_object"]
 
 class _Delta(msgspec.Struct, gc=False):
     text: str
-    id: str = ""
+    id: str | None = None
 
 
 _DELTA = msgspec.json.Decoder(_Delta)
@@ -35,9 +35,10 @@ def on_text_delta(state: RunState, chunk: Chunk, at: float) -> None:
     step = state.step
     if step is None or step.ended_at is not None:
         step = state.current_step(at, chunk.run_id)
-    part = step.open_text.get(delta.id)
+    id = delta.id or ""
+    part = step.open_text.get(id)
     if part is None:
-        part = _open_text(state, step, delta.id, at)
+        part = _open_text(state, step, id, at)
     if step.first_token_at is None:
         state.token(at)
     state.grow_text(part, delta.text)
@@ -71,9 +72,10 @@ def on_reasoning_start(state: RunState, chunk: Chunk, at: float) -> None:
 def on_reasoning_delta(state: RunState, chunk: Chunk, at: float) -> None:
     delta = read(chunk, _DELTA, _Delta)
     step = state.current_step(at, chunk.run_id)
-    part = step.open_reasoning.get(delta.id)
+    id = delta.id or ""
+    part = step.open_reasoning.get(id)
     if part is None:
-        part = _open_reasoning(state, step, delta.id, at)
+        part = _open_reasoning(state, step, id, at)
     if step.first_token_at is None:
         state.token(at)
     state.grow_text(part, delta.text)
@@ -97,6 +99,7 @@ def on_reasoning_signature(state: RunState, chunk: Chunk, at: float) -> None:
         known = [p for p in step.parts if isinstance(p, ReasoningPart) and p.id == id]
         part = known[-1] if known else _open_reasoning(state, step, id, at)
     _note_signature(part, payload)
+    state.touch(part)
 
 
 def on_redacted_reasoning(state: RunState, chunk: Chunk, at: float) -> None:
@@ -105,6 +108,7 @@ def on_redacted_reasoning(state: RunState, chunk: Chunk, at: float) -> None:
     part = _open_reasoning(state, step, as_text(payload.get("id")), at)
     part.redacted = True
     _note_signature(part, payload)
+    state.touch(part)
 
 
 def _open_reasoning(state: RunState, step: Step, id: str, at: float) -> ReasoningPart:

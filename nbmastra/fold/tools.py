@@ -9,7 +9,7 @@ import msgspec
 
 from nbmastra.chunks import Chunk, parse_chunk
 from nbmastra.errors import ChunkError
-from nbmastra.fold.parts import ErrorInfo, ToolCall
+from nbmastra.fold.parts import ErrorInfo, Task, ToolCall
 from nbmastra.fold.reading import ORIGINS, as_dict, as_text, error_info, is_chunk_like, read, schema_of
 from nbmastra.fold.turns import Step
 from nbmastra.partial_json import recover_json
@@ -17,7 +17,7 @@ from nbmastra.partial_json import recover_json
 if TYPE_CHECKING:
     from nbmastra.fold.state import RunState
 
-__all__ = ["HANDLERS", "call_in_step", "find_call", "finish_call", "settle_calls", "wait_for_answer"]
+__all__ = ["HANDLERS", "call_in_step", "find_call", "finish_call", "follow_task", "settle_calls", "wait_for_answer"]
 
 
 class _ArgsDelta(msgspec.Struct, gc=False, rename="camel"):
@@ -99,12 +99,17 @@ def on_result(state: RunState, chunk: Chunk, at: float) -> None:
         if call.status == "streaming":
             call.status = "running"
         state.touch(call)
+        task = state.tasks.get(call.task_id or "")
+        if task is not None and task.terminal and call.open:
+            follow_task(state, call, task, at)  # its ending overtook the placeholder
         return
     call.provider_metadata = metadata or call.provider_metadata
     call.provider_executed = call.provider_executed or payload.get("providerExecuted") is True
     result = payload.get("result")
     if payload.get("preliminary") is True:
         call.result = result
+        if call.status == "streaming":
+            call.status = "running"
         state.touch(call)
         return
     error = _result_error(payload, result)
@@ -133,7 +138,7 @@ def on_output(state: RunState, chunk: Chunk, at: float) -> None:
             if inner is not None and inner.run_id and inner.from_ in ORIGINS:
                 _nested_chunk(state, call, inner, at)
                 return
-        value = json.loads(raw)
+        value = _json(raw, chunk)
     else:
         payload = as_dict(chunk.raw_payload())
         call = _call_for(state, payload, chunk, at)
@@ -151,12 +156,20 @@ def _chunk_or_none(raw: bytes) -> Chunk | None:
         return None
 
 
+def _json(raw: bytes, chunk: Chunk) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError as error:  # what a reader that skips values lets pass: bytes that are no text, endless numbers
+        path = "payload.output"
+        raise ChunkError(str(error), chunk_type=chunk.type, path=path, event=chunk.event) from None
+
+
 def _nested_chunk(state: RunState, call: ToolCall, inner: Chunk, at: float) -> None:
     run = state.nested_run(call, inner.run_id or "")
     if run is None:
         _keep_output(state, call, inner.to_wire(), at)
         return
-    run.apply(inner, at)
+    state.apply_nested(run, inner, at)
     if call.status == "streaming":
         call.status = "running"
     state.touch(call)
@@ -184,8 +197,15 @@ def on_suspended(state: RunState, chunk: Chunk, at: float) -> None:
 
 
 def wait_for_answer(state: RunState, call: ToolCall, payload: dict[str, Any], at: float, status: Any) -> None:
-    if not call.open or call.tool_call_id in state.answered:
-        return  # a resumed stream may replay the question that was answered
+    """A call waits for somebody: so does the run, unless a background task of it does."""
+    call_id = call.tool_call_id
+    if call_id in state.answered and call_id not in state.replayed and call.called_at is not None:
+        state.replayed.add(
+            call_id
+        )  # a resumed stream may begin with its old chunks, up to the question that was answered
+        return
+    if not call.open:
+        return
     call.status = status
     call.called_at = at if call.called_at is None else call.called_at
     _take_args(call, payload)
@@ -236,6 +256,8 @@ def finish_call(
     call.ended_at = at
     state.waiting.pop(id(call), None)
     for run in call.nested:
+        if error is not None and run.error is None and (run.turn is None or run.turn.ended_at is None):
+            run.error = error  # it ended with its call, in mid-run
         run.close(at, done=True)
     task = state.tasks.get(call.task_id or "")
     if task is not None and not task.terminal:
@@ -245,14 +267,31 @@ def finish_call(
     state.touch(call)
 
 
+def follow_task(state: RunState, call: ToolCall, task: Task, at: float) -> None:
+    """A background call ends as its task did."""
+    if task.status == "cancelled":
+        call.status = "cancelled"
+        call.ended_at = at
+        state.touch(call)
+    elif task.terminal:
+        good = task.status == "completed"
+        finish_call(state, call, at, result=task.result, error=task.error, has_result=good)
+
+
 def settle_calls(state: RunState, at: float) -> None:
-    """The stream is over: calls without a result are cancelled, but for those that wait or run in the background."""
+    """The stream is over: calls without a result are cancelled.
+
+    But for those in the background, which follow their tasks; client tools, unless the run is lost; and those that wait
+    for an answer, unless the server gave the run up.
+    """
     ended_well = state.ending is not None and state.ending.status in ("success", "suspended")
     for call in state.tool_calls:
-        if call.status not in ("streaming", "running", "pending") or (
-            ended_well and (call.background or call.status == "pending")
-        ):
+        waits = call.status in ("suspended", "needs-approval")
+        if not call.open or call.background or (call.status == "pending" and ended_well):
             continue
+        if waits and not state.aborted:
+            continue
+        state.waiting.pop(id(call), None)
         if call.status == "streaming":
             _read_args(call)
         call.status = "cancelled"

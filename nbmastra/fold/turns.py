@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from nbmastra.chunks import Chunk
 from nbmastra.fold.parts import ObjectPart, Part, ReasoningPart, TextPart, ToolCall
 from nbmastra.usage import Usage, sum_usage
 
 __all__ = ["Step", "Turn"]
+
+P = TypeVar("P", bound=Part)
 
 
 @dataclass(eq=False, slots=True)
@@ -84,6 +86,7 @@ class Turn:
     finish_reason: str | None = None
     finish_chunk: Chunk | None = None
     awaits_caller: bool = False
+    response_metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     finished_usage: Usage = field(default_factory=Usage)
     counted_steps: int = 0
 
@@ -100,7 +103,7 @@ class Turn:
     @property
     def tool_calls(self) -> list[ToolCall]:
         """The turn's tool calls, in the order they began."""
-        return [call for step in self.steps for call in step.tool_calls]
+        return self.parts(ToolCall)
 
     @property
     def text(self) -> str:
@@ -118,6 +121,21 @@ class Turn:
     def reasoning(self) -> str:
         """What the model thought in this turn."""
         return "".join(step.reasoning for step in self.steps)
+
+    @property
+    def object(self) -> ObjectPart | None:
+        """The newest object that no processor rejected."""
+        objects = [part for part in self.parts(ObjectPart) if not part.rejected]
+        return objects[-1] if objects else None
+
+    @property
+    def warnings(self) -> list[Any]:
+        """What the provider warned of."""
+        return [warning for step in self.steps for warning in step.warnings]
+
+    def parts(self, kind: type[P]) -> list[P]:
+        """The turn's parts of one kind, in their order."""
+        return [part for step in self.steps for part in step.parts if isinstance(part, kind)]
 
     @property
     def settled(self) -> bool:

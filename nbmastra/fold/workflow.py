@@ -41,7 +41,7 @@ def on_step_output(state: RunState, chunk: Chunk, at: float) -> None:
         inner = parse_chunk(as_dict(output))
         run = state.nested_run(step, inner.run_id or "") if inner.run_id != chunk.run_id else None
         if run is not None:
-            run.apply(inner, at)
+            state.apply_nested(run, inner, at)
             return
     step.outputs.append(output)
 
@@ -99,6 +99,7 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
     turn.finish_chunk = chunk
     turn.ended_at = at
     turn.finished_usage = own_usage(state, parse_usage(as_dict(payload.get("output")).get("usage")))
+    state.usage_reports += 1
 
 
 def own_usage(state: RunState, total: Usage) -> Usage:

@@ -44,7 +44,12 @@ class Limits:
         if self.max_tokens is not None and (usage.total_tokens or 0) > self.max_tokens:
             return "budget", f"{usage.total_tokens:,} tokens are more than the budget of {self.max_tokens:,}"
         if self.max_cost_usd is not None and self.price is not None:
-            cost = self.price(usage, state.model)
-            if cost is not None and cost > self.max_cost_usd:
+            cost = _cost(state, self.price)
+            if cost > self.max_cost_usd:
                 return "budget", f"${cost:.4f} is more than the budget of ${self.max_cost_usd:g}"
         return None
+
+
+def _cost(state: RunState, price: Price) -> float:
+    """Each run at the price of its own model; what has no price counts nothing."""
+    return (price(state.usage, state.model) or 0.0) + sum(_cost(run, price) for run in state.nested)

@@ -6,10 +6,12 @@ source ──batches──▶ fold (`state`) ──▶ log ──▶ readers, vi
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,52 +20,31 @@ from typing import Any
 import anyio
 
 from nbmastra.chunks import Chunk
-from nbmastra.engine import Engine, Job, get_engine, interruptible
-from nbmastra.errors import (
-    AlreadyResumed,
-    MastraStreamError,
-    NotSuspended,
-    ObjectError,
-    RunCancelled,
-    RunError,
-    RunSuspended,
-    RunTripwire,
-    StreamTruncated,
-)
-from nbmastra.fold import (
-    ErrorInfo,
-    FilePart,
-    Part,
-    ReasoningPart,
-    RunState,
-    SourcePart,
-    Step,
-    ToolCall,
-    ToolResult,
-    Turn,
-    WorkflowStep,
-)
-from nbmastra.fold.reading import as_dict
+from nbmastra.engine import Engine, Job, get_engine
+from nbmastra.errors import AlreadyResumed, NotSuspended
+from nbmastra.fold import RunState, ToolCall, WorkflowStep
 from nbmastra.output.control import Answer, Control, NoControl
 from nbmastra.output.hooks import hooks
 from nbmastra.output.limits import Limits
-from nbmastra.output.pending import Pending, PendingList
-from nbmastra.output.results import FullOutput, Response, Total, all_messages, find_trace_id, read_response
 from nbmastra.output.schema import ObjectSchema
 from nbmastra.output.source import Batch, ChunkLike, Ended, IterableSource, Source, StreamEnded
 from nbmastra.output.streams import ElementReader, ItemReader, ObjectReader, Stream
+from nbmastra.output.values import RunValues
 from nbmastra.replay_log import ReplayLog
-from nbmastra.usage import Usage
 
 __all__ = ["MastraModelOutput"]
 
 SETTLE_S = 0.5
 """Silence after an error or a question, after which the run is over though the server holds the connection."""
 CLOSE_S = 1.0
-"""How long closing a source may take."""
+"""How long closing a source may take; a source that doesn't let itself be cancelled gets half of it."""
+BREATH_S = 0.005
+"""How long chunks that are all there may keep the engine's loop from everything else."""
+
+_logger = logging.getLogger("nbmastra")
 
 
-class MastraModelOutput:
+class MastraModelOutput(RunValues):
     """A run: streams to read, values to await, and what can be done to it.
 
     Awaitable values follow the first turn, as Mastra's do; `turns`, `total` and `state` have all of it, at any moment.
@@ -109,13 +90,14 @@ class MastraModelOutput:
         self._scope: anyio.CancelScope | None = None
         self._cancel_reason = ""
         self._cancel_code = ""
+        self._job: Job[None] | None = None
+        self._closed_log: ReplayLog[None] = ReplayLog()  # closed when the source is
         self._done_callbacks: list[Callable[[], None]] = []
-        self._finished_log: ReplayLog[None] = ReplayLog()
         self.next: MastraModelOutput | None = None
         """The output that went on after an answer."""
         self._next_callbacks: list[Callable[[MastraModelOutput], None]] = []
         self._answered: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an interrupt may call cancel() while the same thread is in it
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -129,58 +111,60 @@ class MastraModelOutput:
     def start(self, source: Source) -> MastraModelOutput:
         """Read the source on the engine's loop; returns at once."""
         self._started = time.perf_counter()
-        self._engine.start(self._run, source)
+        self._job = self._engine.start(self._run, source)
         return self
 
     async def _run(self, source: Source) -> None:
         ended: Ended | None = None
+        batches = source.batches()
         try:
             with anyio.CancelScope() as self._scope:
-                if self._cancel_reason:
-                    self._scope.cancel()
-                await self._read(source)
+                if not self._cancel_reason:
+                    await self._read(batches)
         except StreamEnded as end:
             ended = end.ended
         except Exception as error:
             ended = Ended(source.done, failure=str(error) or type(error).__name__)
         finally:
-            # Settled before the socket is closed: nobody waits for a server that is slow to let go.
-            self._settle(ended or Ended(source.done))
-            # The run is over: how its connection closes changes nothing.
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S), suppress(Exception):
-                await source.aclose()
-            self._finished_log.close()
+            try:
+                # Settled before the socket is closed: nobody waits for a server that is slow to let go.
+                self._settle(ended or Ended(source.done))
+            finally:
+                await _close(batches, CLOSE_S / 2)
+                await _close(source, CLOSE_S)
+                self._closed_log.close()
 
-    async def _read(self, source: Source) -> None:
-        batches = source.batches()
-        limits, state = self.limits, self.state
-        try:
-            while True:
-                # A recording tells its own times, and its end.
-                settling = state.settling and self._source_at is None
-                wait = SETTLE_S if settling else limits.wait_s(self.elapsed_s)
-                batch: Batch | None = None
-                if wait is None:
+    async def _read(self, batches: AsyncIterator[Batch]) -> None:
+        limits, state, reports = self.limits, self.state, 0
+        breath = time.perf_counter()
+        while True:
+            # A recording tells its own times, and its end.
+            settling = state.settling and self._source_at is None
+            wait = SETTLE_S if settling else limits.wait_s(self.elapsed_s)
+            batch: Batch | None = None
+            if wait is None:
+                batch = await anext(batches, None)
+            else:
+                with anyio.move_on_after(wait) as scope:
                     batch = await anext(batches, None)
-                else:
-                    with anyio.move_on_after(wait) as scope:
-                        batch = await anext(batches, None)
-                    if scope.cancelled_caught:
-                        if not settling:
-                            self._stop(*limits.waited_too_long(self.elapsed_s))
-                        return
-                if batch is None:
+                if scope.cancelled_caught:
+                    if not settling:
+                        self._stop(*limits.waited_too_long(self.elapsed_s))
                     return
-                at, chunks = batch
-                self._source_at = at
-                self.feed(chunks, self.elapsed_s if at is None else at)
+            if batch is None or self.log.closed:
+                return
+            at, chunks = batch
+            self._source_at = at
+            self.feed(chunks, self.elapsed_s if at is None else at)
+            if state.usage_reports != reports:
+                reports = state.usage_reports
                 crossed = limits.crossed(state)
                 if crossed is not None:
                     self._stop(*crossed)
                     return
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
-                await batches.aclose()  # type: ignore[attr-defined]  # an async generator, closed where it was read
+            if time.perf_counter() - breath > BREATH_S:
+                await asyncio.sleep(0)
+                breath = time.perf_counter()
 
     def feed(self, chunks: list[Chunk], at: float) -> None:
         """Take in chunks that arrived together; on the engine's loop only."""
@@ -200,13 +184,19 @@ class MastraModelOutput:
         self.finish(ended)
 
     def finish(self, ended: Ended) -> None:
-        """The stream is over; on the engine's loop, or where nobody else has the run yet."""
+        """The stream is over; on the engine's loop, or where nobody else has the run yet. The first call counts."""
+        if self.ended is not None:
+            return
         at = self.elapsed_s if ended.at is None else ended.at
         self.ended = replace(ended, at=at)
-        self.state.close(at, done=ended.done, cancelled=ended.cancelled, failure=ended.failure, code=ended.code)
-        self.log.close()
-        for callback in self._done_callbacks:
-            callback()
+        try:
+            self.state.close(at, done=ended.done, cancelled=ended.cancelled, failure=ended.failure, code=ended.code)
+        finally:
+            with self._lock:
+                self.log.close()
+                callbacks, self._done_callbacks = self._done_callbacks, []
+            for callback in callbacks:
+                _call(callback)
 
     def cancel(self, reason: str = "stopped by you") -> None:
         """Stop the run, from any thread; returns at once, everything settles within a second, what came is kept."""
@@ -219,28 +209,28 @@ class MastraModelOutput:
     def _cancel_scope(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
+            # A source may be deaf to it: then the run is over without it.
+            asyncio.get_running_loop().call_later(CLOSE_S / 2, self._settle, Ended())
 
     async def aclose(self) -> None:
         """Stop the run if it goes on, and wait until its connection is closed."""
         self.cancel("closed")
-        await self._finished_log.wait(0)
+        if self._job is not None:
+            with anyio.move_on_after(2 * CLOSE_S):
+                await self._closed_log.wait(0)
 
     def wait(self, timeout: float | None = None) -> MastraModelOutput:
         """Block until the run is over (TimeoutError after `timeout` seconds); doesn't raise for failed runs."""
-        self._engine.refuse_own_thread()
-        with interruptible(self.cancel):
-            while not self.log.closed:
-                if not self.log.wait_blocking(len(self.log.items), timeout):
-                    raise TimeoutError(f"the run still goes on after {timeout} s")
+        self._block(lambda: self.log.closed, timeout)
         return self
 
     def on_done(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the run is over, on the engine's loop; or now, if it is."""
-        self._done_callbacks.append(callback)
-        if self.log.closed and callback in self._done_callbacks:
-            callback()
-
-    # --- status ----------------------------------------------------------------------------------------------------
+        with self._lock:
+            if not self.log.closed:
+                self._done_callbacks.append(callback)
+                return
+        callback()
 
     @property
     def elapsed_s(self) -> float:
@@ -249,56 +239,6 @@ class MastraModelOutput:
         if ended is not None:
             return ended
         return time.perf_counter() - self._started if self._source_at is None else self._source_at
-
-    @property
-    def status(self) -> str:
-        """running, success, failed, suspended, tripwire, cancelled or truncated."""
-        return self.state.status if self.log.closed else "running"
-
-    @property
-    def status_reason(self) -> str:
-        """Why the run ended so; "" while it runs."""
-        return self.state.status_reason
-
-    @property
-    def done(self) -> bool:
-        """True if the run is over."""
-        return self.log.closed
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        """The error of a failed run."""
-        return self.state.error
-
-    @property
-    def tripwire(self) -> dict[str, Any] | None:
-        """The tripwire's payload (reason, retry, metadata, processorId) of a run that a processor blocked."""
-        return self.state.tripwire
-
-    @property
-    def run_id(self) -> str | None:
-        """Id of the first run; None before its first chunk."""
-        return self.state.run_id
-
-    @property
-    def trace_id(self) -> str | None:
-        """Id of the run's trace, where the server tells it."""
-        return find_trace_id(self.state.messages_chunk)
-
-    @property
-    def message_list(self) -> list[dict[str, Any]]:
-        """The whole conversation as the server knows it after the last turn."""
-        return all_messages(self.state.messages_chunk)
-
-    @property
-    def turns(self) -> Sequence[Turn]:
-        """The turns so far, each with text, usage, steps, tool_calls, finish_reason and run_id."""
-        return list(self.state.turns)
-
-    @property
-    def total(self) -> Total:
-        """All turns together, with tasks and nested runs."""
-        return Total(self.state)
 
     # --- streams ---------------------------------------------------------------------------------------------------
 
@@ -337,276 +277,6 @@ class MastraModelOutput:
     def __aiter__(self) -> Any:
         return self.full_stream.__aiter__()
 
-    # --- values ----------------------------------------------------------------------------------------------------
-
-    @property
-    def is_settled(self) -> bool:
-        """True if the awaitable values are there: the run is over or, until idle, its first turn is."""
-        if self.log.closed:
-            return True
-        turns = self.state.turns
-        return self.until_idle and bool(turns) and turns[0].settled
-
-    async def settled(self) -> None:
-        """Return when the awaitable values are there."""
-        while not self.is_settled:
-            seen = len(self.log.items)
-            if self.is_settled:
-                return
-            with interruptible(self.cancel):
-                await self.log.wait(seen)
-
-    def settled_blocking(self, timeout: float | None = None) -> None:
-        """Block until the awaitable values are there; TimeoutError after `timeout` seconds."""
-        self._engine.refuse_own_thread()
-        until = None if timeout is None else time.monotonic() + timeout
-        with interruptible(self.cancel):
-            while not self.is_settled:
-                seen = len(self.log.items)
-                left = None if until is None else max(until - time.monotonic(), 0)
-                if not self.is_settled and not self.log.wait_blocking(seen, left):
-                    raise TimeoutError(f"the run still goes on after {timeout} s")
-
-    @property
-    def _turn(self) -> Turn | None:
-        return self.state.turns[0] if self.state.turns else None
-
-    def _failure(self, partial: Any) -> RunError | None:
-        """Why the values can't be given; the first turn decides, so that it never depends on when one asks."""
-        state, turn = self.state, self._turn
-        if state.error is not None and state.error_turn <= 0:
-            error = state.error
-            return MastraStreamError(
-                error.message, name=error.name, status_code=error.status_code, details=error.details, partial=partial
-            )
-        if turn is not None and turn.settled:
-            return MastraStreamError(state.status_reason, partial=partial) if turn.finish_reason == "error" else None
-        if state.status == "truncated":
-            return StreamTruncated(state.status_reason, partial=partial)
-        if state.status == "failed":
-            return MastraStreamError(state.status_reason, partial=partial)
-        return None
-
-    def _value(self, name: str, read: Callable[[], Any]) -> Pending[Any]:
-        return Pending(self, name, self._checked(read))
-
-    def _list(self, name: str, read: Callable[[], list[Any]]) -> PendingList[Any]:
-        return PendingList(self, name, self._checked(read), read)
-
-    def _checked(self, read: Callable[[], Any]) -> Callable[[], Any]:
-        def checked() -> Any:
-            value = read()
-            failure = self._failure(value)
-            if failure is not None:
-                raise failure
-            return value
-
-        return checked
-
-    @property
-    def text(self) -> Pending[str]:
-        """The answer: the text after the last tool call."""
-        return self._value("text", lambda: self._turn.text if self._turn else "")
-
-    @property
-    def object(self) -> Pending[Any]:
-        """The object, checked against the schema; raises ObjectError with the path, or why there is none."""
-        return Pending(self, "object", self._read_object)
-
-    def _read_object(self) -> Any:
-        part = self.state.object
-        value = part.value if part is not None else None
-        failure = self._failure(value)
-        if failure is not None:
-            raise failure
-        reason, status = self.status_reason, self.state.status
-        if part is not None and (part.done or status in ("success", "running")):
-            return self.schema.validate(value) if self.schema is not None else value
-        if status == "cancelled":
-            raise RunCancelled(f"the run was cancelled before its object was complete: {reason}", partial=value)
-        if status == "suspended":
-            raise RunSuspended(f"the run has no object yet: {reason}", partial=value)
-        if status == "tripwire":
-            raise RunTripwire(f"the run was blocked: {reason}", partial=value)
-        if self.schema is None:
-            return None
-        raise ObjectError(
-            "the answer holds no object: its text isn't JSON", partial=self._turn.text if self._turn else ""
-        )
-
-    @property
-    def reasoning(self) -> Pending[str]:
-        """What the model thought; "" if it told nothing."""
-        return self._value("reasoning", lambda: self._turn.reasoning if self._turn else "")
-
-    @property
-    def reasoning_text(self) -> Pending[str | None]:
-        """What the model thought; None if it told nothing."""
-        return self._value("reasoning_text", lambda: (self._turn.reasoning if self._turn else "") or None)
-
-    @property
-    def reasoning_parts(self) -> PendingList[ReasoningPart]:
-        """What the model thought, by part, with signatures."""
-        return self._list("reasoning_parts", lambda: self._parts(ReasoningPart))
-
-    @property
-    def tool_calls(self) -> PendingList[ToolCall]:
-        """The tool calls, in the order they began."""
-        return self._list("tool_calls", lambda: self._turn.tool_calls if self._turn else [])
-
-    @property
-    def tool_results(self) -> PendingList[ToolResult]:
-        """The results of the tool calls that have one, or an error, in the order of the calls."""
-        return self._list(
-            "tool_results",
-            lambda: [
-                ToolResult(call)
-                for call in (self._turn.tool_calls if self._turn else [])
-                if call.status in ("success", "error")
-            ],
-        )
-
-    @property
-    def usage(self) -> Pending[Usage]:
-        """Tokens of the first turn, sub-agents not counted; missing numbers are None."""
-        return self._value("usage", lambda: self._turn.usage if self._turn else Usage())
-
-    @property
-    def total_usage(self) -> Pending[Usage]:
-        """The same as `usage`, as in Mastra; `total.usage` counts all turns, `total.grand_usage` nested runs too."""
-        return self._value("total_usage", lambda: self._turn.usage if self._turn else Usage())
-
-    @property
-    def finish_reason(self) -> Pending[str | None]:
-        """stop, length, tool-calls, content-filter, error, suspended, tripwire, abort, other or unknown."""
-        return self._value("finish_reason", lambda: self._turn.finish_reason if self._turn else None)
-
-    @property
-    def response(self) -> Pending[Response]:
-        """The provider's last answer, with `messages` and `ui_messages`."""
-        return self._value(
-            "response",
-            lambda: read_response(self._turn.finish_chunk if self._turn else None, self.state.response_metadata),
-        )
-
-    @property
-    def request(self) -> Pending[dict[str, Any]]:
-        """What was sent to the provider in the last step, where the server tells it."""
-        return self._value("request", self._request)
-
-    def _request(self) -> dict[str, Any]:
-        start = self._turn.steps[-1].start_chunk if self._turn and self._turn.steps else None
-        return as_dict(as_dict(start.raw_payload()).get("request")) if start is not None else {}
-
-    @property
-    def steps(self) -> PendingList[Step]:
-        """The steps of the first turn."""
-        return self._list("steps", lambda: list(self._turn.steps) if self._turn else [])
-
-    @property
-    def sources(self) -> PendingList[SourcePart]:
-        """The sources the answer rests on."""
-        return self._list("sources", lambda: self._parts(SourcePart))
-
-    @property
-    def files(self) -> PendingList[FilePart]:
-        """The files the model made."""
-        return self._list("files", lambda: self._parts(FilePart))
-
-    @property
-    def content(self) -> PendingList[Part]:
-        """All parts of the first turn, in their order."""
-        return self._list("content", lambda: self._parts(Part))
-
-    @property
-    def warnings(self) -> PendingList[Any]:
-        """What the provider warned of."""
-        return self._list("warnings", lambda: [w for step in self.steps for w in step.warnings])
-
-    @property
-    def provider_metadata(self) -> Pending[dict[str, Any] | None]:
-        """The provider's metadata of the last step; None if there is none."""
-        return self._value("provider_metadata", self._provider_metadata)
-
-    def _provider_metadata(self) -> dict[str, Any] | None:
-        finish = self._turn.steps[-1].finish_chunk if self._turn and self._turn.steps else None
-        payload = as_dict(finish.raw_payload()) if finish is not None else {}
-        metadata = payload.get("providerMetadata", as_dict(payload.get("metadata")).get("providerMetadata"))
-        return as_dict(metadata) or None
-
-    @property
-    def suspend_payload(self) -> Pending[Any]:
-        """What a suspended run asks: the tool's own data, or the call that needs approval; None if nothing waits."""
-        return self._value("suspend_payload", self._suspend_payload)
-
-    def _suspend_payload(self) -> Any:
-        call = next(iter(self.state.waiting.values()), None)
-        if call is None:
-            return None
-        if call.status == "needs-approval":
-            return {"toolCallId": call.tool_call_id, "toolName": call.tool_name, "args": call.args}
-        return call.suspend_payload
-
-    @property
-    def resume_schema(self) -> Pending[dict[str, Any] | None]:
-        """JSON schema of the data that a suspended run waits for; None if nothing waits or anything will do."""
-        return self._value(
-            "resume_schema", lambda: next((call.resume_schema for call in self.state.waiting.values()), None)
-        )
-
-    def _parts(self, kind: type[Any]) -> list[Any]:
-        steps = self._turn.steps if self._turn else []
-        return [part for step in steps for part in step.parts if isinstance(part, kind)]
-
-    async def get_full_output(self) -> FullOutput:
-        """Everything at once, when the run is over (until idle: its first turn); doesn't raise for failed runs."""
-        await self.settled()
-        return self._full_output()
-
-    def _full_output(self) -> FullOutput:
-        turn, state = self._turn, self.state
-        object_error: Exception | None = None
-        value: Any = None
-        try:
-            value = self._read_object()
-        except RunError as error:
-            object_error = error
-        usage = turn.usage if turn else Usage()
-        calls = turn.tool_calls if turn else []
-        return FullOutput(
-            text=turn.text if turn else "",
-            object=value,
-            reasoning=turn.reasoning if turn else "",
-            tool_calls=calls,
-            tool_results=[ToolResult(call) for call in calls if call.status in ("success", "error")],
-            usage=usage,
-            total_usage=usage,
-            finish_reason=turn.finish_reason if turn else None,
-            steps=list(turn.steps) if turn else [],
-            sources=self._parts(SourcePart),
-            files=self._parts(FilePart),
-            warnings=[w for step in (turn.steps if turn else []) for w in step.warnings],
-            response=read_response(turn.finish_chunk if turn else None, state.response_metadata),
-            request=self._request(),
-            run_id=self.run_id,
-            trace_id=self.trace_id,
-            status=self.status,
-            status_reason=self.status_reason,
-            error=state.error,
-            object_error=object_error,
-            tripwire=state.tripwire,
-            suspend_payload=self._suspend_payload(),
-        )
-
-    async def consume_stream(self, on_error: Callable[[RunError], Any] | None = None) -> None:
-        """Wait until the run is over; a failed or truncated one calls `on_error` with its error, and doesn't raise."""
-        while not self.log.closed:
-            with interruptible(self.cancel):
-                await self.log.wait(len(self.log.items))
-        failure = self._failure(self._turn.text if self._turn else "")
-        if failure is not None and on_error is not None:
-            on_error(failure)
-
     # --- answers ---------------------------------------------------------------------------------------------------
 
     def approve(self, tool_call_id: str | None = None) -> Job[MastraModelOutput]:
@@ -639,9 +309,11 @@ class MastraModelOutput:
                 self._answered.discard(id(call))  # nothing was sent or accepted: one may try again
                 raise
             after.previous = self
-            self.next = after
-            for callback in self._next_callbacks:
-                callback(after)
+            with self._lock:
+                self.next = after
+                callbacks = list(self._next_callbacks)
+            for callback in callbacks:
+                _call(callback, after)
             return after
 
         return self._engine.start(send)
@@ -661,13 +333,17 @@ class MastraModelOutput:
         return waiting[0]
 
     def on_next(self, callback: Callable[[MastraModelOutput], None]) -> None:
-        """Call `callback` with the output that goes on, when somebody has answered: on the engine's loop."""
-        self._next_callbacks.append(callback)
+        """Call `callback` with the output that goes on, when somebody answers, on the engine's loop; or now."""
+        with self._lock:
+            self._next_callbacks.append(callback)
+            after = self.next
+        if after is not None:
+            callback(after)
 
     @property
     def waiting(self) -> list[ToolCall | WorkflowStep]:
         """The calls that wait for an approval or for data and weren't answered yet."""
-        return [call for call in self.state.waiting.values() if id(call) not in self._answered]
+        return [call for call in list(self.state.waiting.values()) if id(call) not in self._answered]
 
     # --- shown -----------------------------------------------------------------------------------------------------
 
@@ -686,3 +362,19 @@ class MastraModelOutput:
 
 def _as_it_is(value: Any) -> tuple[bool, Any]:
     return True, value
+
+
+def _call(callback: Callable[..., None], *args: Any) -> None:
+    """A view that fails must not take the run with it."""
+    try:
+        callback(*args)
+    except Exception:
+        _logger.exception("a callback of a run failed")
+
+
+async def _close(closable: Any, deadline_s: float) -> None:
+    """The run is over: how its source closes changes nothing."""
+    close = getattr(closable, "aclose", None)
+    if close is not None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(deadline_s), suppress(Exception):
+            await close()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
-
-if TYPE_CHECKING:
-    from nbmastra.output.model_output import MastraModelOutput
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 __all__ = ["Pending", "PendingList"]
 
 T = TypeVar("T")
 
 
+class _Run(Protocol):
+    @property
+    def is_settled(self) -> bool: ...
+    async def settled(self) -> None: ...
+    def settled_blocking(self, timeout: float | None = None) -> None: ...
+
+
 class Pending(Generic[T]):
     """`await out.text` on any asyncio loop, `out.text.result()` in plain code; may be awaited often, or never."""
 
-    def __init__(self, out: MastraModelOutput, name: str, read: Callable[[], T]) -> None:
+    def __init__(self, out: _Run, name: str, read: Callable[[], T]) -> None:
         self._out = out
         self._name = name
         self._read = read
@@ -45,9 +49,7 @@ class Pending(Generic[T]):
 class PendingList(Pending[list[T]], Sequence[T]):
     """A list that grows: awaiting gives the whole, indexing and iterating what is there by now."""
 
-    def __init__(
-        self, out: MastraModelOutput, name: str, read: Callable[[], list[T]], now: Callable[[], list[T]]
-    ) -> None:
+    def __init__(self, out: _Run, name: str, read: Callable[[], list[T]], now: Callable[[], list[T]]) -> None:
         super().__init__(out, name, read)
         self._now = now
 

@@ -9,11 +9,20 @@ from typing import Any, cast
 
 from nbmastra.chunks import Chunk
 from nbmastra.errors import ChunkError
-from nbmastra.fold import ErrorInfo, FilePart, RunState, SourcePart, Step, Task, ToolCall, ToolResult
+from nbmastra.fold import ErrorInfo, FilePart, RunState, SourcePart, Step, Task, ToolCall, ToolResult, Turn
 from nbmastra.fold.reading import as_dict, as_list, as_text
 from nbmastra.usage import Usage
 
-__all__ = ["FullOutput", "Response", "Total", "find_trace_id", "read_response"]
+__all__ = [
+    "FullOutput",
+    "Response",
+    "Total",
+    "all_messages",
+    "find_trace_id",
+    "read_provider_metadata",
+    "read_request",
+    "read_response",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +139,11 @@ class FullOutput:
         return f"<FullOutput {self.status} {text!r} {len(self.tool_calls)} tool calls, {self.usage}>"
 
 
-def read_response(finish: Chunk | None, metadata: dict[str, Any]) -> Response:
+def read_response(turn: Turn) -> Response:
     """The response that a turn's `finish` chunk tells; where it is silent, what came before it."""
-    payload = _payload(finish)
+    payload = _payload(turn.finish_chunk)
     response = as_dict(payload.get("response"))
-    facts = {**metadata, **as_dict(payload.get("metadata")), **response}
+    facts = {**turn.response_metadata, **as_dict(payload.get("metadata")), **response}
     messages = as_list(response.get("messages")) or as_list(as_dict(payload.get("messages")).get("nonUser"))
     headers = {key: str(value) for key, value in as_dict(facts.get("headers")).items()}
     return Response(
@@ -145,6 +154,19 @@ def read_response(finish: Chunk | None, metadata: dict[str, Any]) -> Response:
         [message for message in messages if isinstance(message, dict)],
         [message for message in as_list(response.get("uiMessages")) if isinstance(message, dict)],
     )
+
+
+def read_request(turn: Turn | None) -> dict[str, Any]:
+    """What the last step sent to the provider; {} if the server doesn't tell."""
+    start = turn.steps[-1].start_chunk if turn is not None and turn.steps else None
+    return as_dict(_payload(start).get("request"))
+
+
+def read_provider_metadata(turn: Turn) -> dict[str, Any] | None:
+    """The provider's metadata of the last step; None if there is none."""
+    payload = _payload(turn.steps[-1].finish_chunk if turn.steps else None)
+    metadata = payload.get("providerMetadata", as_dict(payload.get("metadata")).get("providerMetadata"))
+    return as_dict(metadata) or None
 
 
 def all_messages(finish: Chunk | None) -> list[dict[str, Any]]:
@@ -172,9 +194,9 @@ def _values(value: Any, key: str) -> Iterator[Any]:
             stack.extend(cast("list[Any]", item))
 
 
-def _payload(finish: Chunk | None) -> dict[str, Any]:
+def _payload(chunk: Chunk | None) -> dict[str, Any]:
     try:
-        return as_dict(finish.raw_payload()) if finish is not None else {}
+        return as_dict(chunk.raw_payload()) if chunk is not None else {}
     except ChunkError:
         return {}
 

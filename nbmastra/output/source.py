@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+import contextvars
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import anyio.to_thread
-
 from nbmastra.chunks import Chunk, parse_chunk
+from nbmastra.errors import ChunkError
+from nbmastra.replay_log import ReplayLog
 
 __all__ = ["Batch", "Ended", "IterableSource", "Source", "StreamEnded"]
 
@@ -58,45 +59,66 @@ ChunkLike = Chunk | dict[str, Any] | bytes | str
 
 
 class IterableSource:
-    """Chunks (or their dicts, JSON texts) from any iterable; a plain one is read in a thread, since it may block."""
+    """Chunks (or their dicts, JSON texts) from any iterable; a plain one is read in a thread, since it may block.
+
+    What is no chunk becomes a `decode-error` chunk, as on the wire.
+    """
 
     def __init__(self, chunks: Iterable[ChunkLike] | AsyncIterable[ChunkLike]) -> None:
         self._chunks = chunks
+        self._iterator: AsyncIterator[ChunkLike] | None = None
+        self._closed = False
+        self._error: Exception | None = None
         self.done = False
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """The chunks, in batches for plain iterables."""
-        count = 0
+        """The chunks: in batches from a plain iterable, one by one from an async one."""
         if isinstance(self._chunks, AsyncIterable):
-            async for item in self._chunks:
-                yield None, [_chunk(item, count)]
-                count += 1
+            self._iterator = aiter(self._chunks)
+            event = 0
+            async for item in self._iterator:
+                yield None, [_chunk(item, event)]
+                event += 1
+        elif isinstance(self._chunks, list | tuple):
+            for start in range(0, len(self._chunks), _BATCH):
+                batch = self._chunks[start : start + _BATCH]
+                yield None, [_chunk(item, event) for event, item in enumerate(batch, start)]
         else:
-            iterator = iter(self._chunks)
-            while batch := await self._read(iterator, count):
-                count += len(batch)
-                yield None, batch
+            async for chunks in self._from_thread(self._chunks).batches():
+                yield None, chunks
+            if self._error is not None:
+                raise self._error
 
-    async def _read(self, iterator: Iterator[ChunkLike], count: int) -> list[Chunk]:
-        if isinstance(self._chunks, list | tuple):
-            return _take(iterator, count)
-        return await anyio.to_thread.run_sync(_take, iterator, count, abandon_on_cancel=True)
+    def _from_thread(self, chunks: Iterable[ChunkLike]) -> ReplayLog[Chunk]:
+        log: ReplayLog[Chunk] = ReplayLog()
+
+        def read() -> None:
+            try:
+                for event, item in enumerate(chunks):
+                    if self._closed:
+                        break
+                    log.extend((_chunk(item, event),))
+                if isinstance(chunks, Generator):
+                    chunks.close()
+            except BaseException as error:
+                self._error = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            finally:
+                log.close()
+
+        # Our own thread and not a pool's: one that waits for ever must not hold up the end of the process.
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=(read,), name="nbmastra-chunks", daemon=True).start()
+        return log
 
     async def aclose(self) -> None:
         """Close the iterator, if it can be closed."""
-        close = getattr(self._chunks, "aclose", None)
+        self._closed = True
+        close = getattr(self._iterator, "aclose", None) or getattr(self._chunks, "aclose", None)
         if close is not None:
             await close()
 
 
-def _take(iterator: Iterator[ChunkLike], count: int) -> list[Chunk]:
-    batch: list[Chunk] = []
-    until = time.perf_counter() + 0.02
-    for item in iterator:
-        batch.append(_chunk(item, count + len(batch)))
-        if len(batch) >= 500 or time.perf_counter() > until:
-            break
-    return batch
+_BATCH = 500
 
 
 def _chunk(item: ChunkLike, event: int) -> Chunk:
@@ -104,4 +126,11 @@ def _chunk(item: ChunkLike, event: int) -> Chunk:
         if item.event < 0:
             item.event = event
         return item
-    return parse_chunk(item, event=event)
+    try:
+        if not isinstance(item, dict | bytes | str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may err
+            raise ChunkError(f"not a chunk ({type(item).__name__})")
+        return parse_chunk(item, event=event)
+    except ChunkError as error:
+        raw = item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else str(item)
+        payload = {"raw": raw, "error": str(error)[:200], "event": event}
+        return parse_chunk({"type": "decode-error", "payload": payload}, event=event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +13,10 @@ from nbmastra.replay_log import ReplayLog
 __all__ = ["Follower", "ItemReader", "Stream"]
 
 T = TypeVar("T")
+
+
+BATCH = 1000
+"""Items that a reader takes at once: what is all there must not keep its loop from everything else."""
 
 
 class Stream(Generic[T]):
@@ -25,18 +30,20 @@ class Stream(Generic[T]):
         self._new_reader = new_reader
         self._cancel = cancel
         self._running: AsyncIterator[T] | None = None
+        self._closed = False
 
     async def _follow(self) -> AsyncIterator[T]:
         reader, log = self._new_reader(), self._log
         while True:
             closed = log.closed  # read before the items: what came before the end must not be missed
             seen = len(log.items)
-            items = reader.read()
-            for item in items:
+            for item in reader.read():
                 yield item
-            if not items:
-                if closed:
-                    return
+            if reader.behind:
+                await asyncio.sleep(0)
+            elif closed:
+                return
+            else:
                 with interruptible(self._cancel):
                     await log.wait(seen)
 
@@ -44,12 +51,15 @@ class Stream(Generic[T]):
         return self._follow()
 
     async def __anext__(self) -> T:
+        if self._closed:
+            raise StopAsyncIteration
         if self._running is None:
             self._running = self._follow()
-        return await self._running.__anext__()
+        return await anext(self._running)
 
     async def aclose(self) -> None:
         """End this reader; the run and other readers go on."""
+        self._closed = True
         running, self._running = self._running, None
         if running is not None:
             await running.aclose()  # type: ignore[attr-defined]
@@ -60,23 +70,28 @@ class Stream(Generic[T]):
         while True:
             closed = log.closed
             seen = len(log.items)
-            items = reader.read()
-            yield from items
-            if not items:
-                if closed:
-                    return
-                with interruptible(self._cancel):
-                    log.wait_blocking(seen)
+            yield from reader.read()
+            if reader.behind:
+                continue
+            if closed:
+                return
+            with interruptible(self._cancel, blocking=True):
+                log.wait_blocking(seen)
 
     def __repr__(self) -> str:
         return "<stream: `async for` it, or `for` in plain code>"
 
 
 class Follower(Generic[T]):
-    """What a reader has yet to give; `read` returns what is new since the last call."""
+    """What a reader has yet to give; `read` returns what is new since the last call, at most a batch of it."""
 
     def read(self) -> list[T]:
         """New items; [] if there are none yet."""
+        raise NotImplementedError
+
+    @property
+    def behind(self) -> bool:
+        """True if there may be more to read already."""
         raise NotImplementedError
 
 
@@ -85,14 +100,18 @@ class ItemReader(Follower[T]):
 
     def __init__(self, items: list[T]) -> None:
         self._items = items
-        self._index = 0
+        self.index = 0
 
     def read(self) -> list[T]:
         """New items; [] if there are none yet."""
-        count = len(self._items)
-        new = self._items[self._index : count]
-        self._index = count
+        new = self._items[self.index : self.index + BATCH]
+        self.index += len(new)
         return new
+
+    @property
+    def behind(self) -> bool:
+        """True if there is more to read already."""
+        return self.index < len(self._items)
 
 
 class ObjectReader(Follower[Any]):
@@ -101,7 +120,6 @@ class ObjectReader(Follower[Any]):
     def __init__(self, log: ReplayLog[Any], state: RunState) -> None:
         self._chunks = ItemReader(log.items)
         self._fold = RunState(expect_object=state.expect_object, array_object=state.array_object)
-        self._log = log
         self._last: Any = None
         self._part: ObjectPart | None = None
 
@@ -114,6 +132,11 @@ class ObjectReader(Follower[Any]):
             if part is not None:
                 self._look(part, new)
         return new
+
+    @property
+    def behind(self) -> bool:
+        """True if there are chunks that weren't looked at."""
+        return self._chunks.behind
 
     def _look(self, part: ObjectPart, new: list[Any]) -> None:
         if part is not self._part:
@@ -135,7 +158,7 @@ class ElementReader(ObjectReader):
     def _look(self, part: ObjectPart, new: list[Any]) -> None:
         if part is not self._part:
             self._part, self._given = part, 0
-        closed = part.closed_elements
+        closed = part.closed_elements  # asked first: the value would be a copy for each chunk
         if closed <= self._given:
             return
         for element in part.value[self._given : closed]:
