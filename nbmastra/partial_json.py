@@ -81,16 +81,16 @@ class _Tree:
 
     def snapshot(self) -> Any:
         if self.stale:
-            self.frozen = self.copy_open()[-1][0]
-            self.stale = False
+            self.frozen, self.stale = self.copy_open()[-1][0], False
         return self.frozen
 
     def copy_open(self) -> list[Any]:
         """Copies of the open containers, innermost first; what is closed is shared, since it never changes again."""
-        copies = [self.top.copy()]
+        copies = [child := self.top.copy()]
         for parent, key in reversed(self.stack):
-            copies.append(parent.copy())
-            copies[-1][key] = copies[-2]
+            copies.append(copy := parent.copy())
+            copy[key] = child
+            child = copy
         return copies
 
     def exact(self) -> _Tree:

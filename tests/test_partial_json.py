@@ -1,0 +1,664 @@
+from __future__ import annotations
+
+import copy
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbmastra import partial_json
+from nbmastra.partial_json import PartialJson, PartialJsonError, recover_json
+
+# ---- documents
+
+# Whole strings are drawn, not characters: that is ten times faster, and the writer below varies how they are written.
+PLAIN = st.sampled_from(
+    [
+        "",
+        "a",
+        "ab",
+        '"',
+        "\\",
+        "\\u12",
+        "/\n\t\b",
+        "é",
+        "a\u2028",
+        "😀",
+        "😀é\ufffd",
+        ",}]:",
+        "\x7f\x00",
+        " 0 ",
+        "true",
+        "long " * 5,
+    ]
+)
+STRINGS = PLAIN | st.sampled_from(
+    ["\ud800", "\udc00", "\ud83d", "\ud83dx", "\ude00\ud83d", "é\ud800\ud800", "\ud83d😀\ude00", "\ud83d\\\ud83d"]
+)
+SEEDS = st.integers(0, 2**32)
+NUMBERS = st.sampled_from([0, -0.0, 1, -17, 10**30, 1.5, 1e300, -2.5e-7, 5e-324, 0.1]) | st.integers(-1000, 1000)
+
+
+def values(strings: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    scalars = strings | NUMBERS | st.booleans() | st.none()
+    return st.recursive(
+        scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(strings, v, max_size=4), max_leaves=10
+    )
+
+
+@st.composite
+def documents(draw: st.DrawFn, strings: st.SearchStrategy[str] = STRINGS, duplicates: bool = True) -> str:
+    """A value written in a random style: white space, escapes, surrogates as \\uXXXX or raw, duplicate keys."""
+    rng = random.Random(draw(SEEDS))
+
+    def space() -> str:
+        return rng.choice(["", "", "", " ", "\n\t", "\r"])
+
+    def escape(text: str) -> str:
+        units = text.encode("utf-16-be", "surrogatepass")
+        digits = [f"{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2)]
+        return '"' + "".join("\\u" + (d.upper() if rng.random() < 0.3 else d) for d in digits) + '"'
+
+    def write(value: Any) -> str:
+        if isinstance(value, dict):
+            fields = [(key, write(item)) for key, item in value.items()]
+            if duplicates and fields and rng.random() < 0.3:
+                fields.insert(0, (rng.choice(fields)[0], rng.choice(["1", "[]", '{"z":[2]}', '"old"'])))
+            inside = ",".join(f"{space()}{write(key)}{space()}:{space()}{item}{space()}" for key, item in fields)
+            return "{" + (inside or space()) + "}"
+        if isinstance(value, list):
+            return "[" + (",".join(space() + write(item) + space() for item in value) or space()) + "]"
+        if isinstance(value, str) and rng.random() < 0.3:
+            return escape(value)
+        return json.dumps(value, ensure_ascii=rng.random() < 0.5)
+
+    return space() + write(draw(values(strings))) + space()
+
+
+def pieces(text: str, rng: random.Random) -> Iterator[str]:
+    longest = rng.choice([1, 3, 8, 40])
+    while text:
+        size = rng.randint(0, longest)
+        yield text[:size]
+        text = text[size:]
+
+
+def grows(before: Any, after: Any) -> bool:
+    """Nothing that `before` shows is lost or another in `after`; strings, lists and dicts may be longer."""
+    if isinstance(before, str):
+        return isinstance(after, str) and after.startswith(before)
+    if isinstance(before, list):
+        return isinstance(after, list) and len(before) <= len(after) and all(map(grows, before, after))
+    if isinstance(before, dict):
+        return isinstance(after, dict) and all(key in after and grows(item, after[key]) for key, item in before.items())
+    return type(before) is type(after) and before == after
+
+
+def feed_by(size: int, parser: PartialJson, text: str) -> None:
+    for start in range(0, len(text), size):
+        parser.feed(text[start : start + size])
+
+
+def shown(text: str) -> Any:
+    """What the value shows after `text`."""
+    return PartialJson().feed(text)
+
+
+# ---- the finished value
+
+
+@given(documents(), SEEDS)
+@settings(max_examples=200, deadline=None)
+def test_any_chunking_ends_with_what_json_loads_gives(text: str, seed: int) -> None:
+    parser = PartialJson()
+    for piece in pieces(text, random.Random(seed)):
+        parser.feed(piece)
+        parser.snapshot()
+    # repr tells 1 from 1.0 and True, -0.0 from 0.0, and the order of keys
+    assert repr(parser.close()) == repr(json.loads(text))
+    assert repr(parser.snapshot()) == repr(json.loads(text))
+    assert parser.complete
+    assert parser.position == len(text)
+
+
+CORPUS = [
+    '{"a":"x\\ud83d\\ude00y\\\\z"}',
+    '{"elements":[{"name":"Ann","tags":[]},{"name":"Bo","tags":["x"]}]}',
+    " [ 1 , -0 , -0.0 , 1e5 , 1E+5 , 1.5e-3 , 123456789012345678901234567890 , 1e999 ] ",
+    '{"a":1,"b":{"a":[{}]},"a":"last"}',
+    '[[[["deep"]]],{"":{"":null}},true,false,null]',
+    '"\\u00e9\\n\\/\\"\\u2028"',
+    '["\\ud800","\\ud800x","\\udc00\\ud800","\\ud800\\ud83d\\ude00",{"\\ud800":1,"\\ud801":2}]',
+    "-12.5e+3",
+    "true",
+    "\n{}\t",
+    "[]",
+    '""',
+]
+
+
+@pytest.mark.parametrize("text", CORPUS)
+def test_every_cut_gives_the_same_value(text: str) -> None:
+    want = json.loads(text)
+    for first in range(len(text) + 1):
+        for second in range(first, len(text) + 1):
+            parser = PartialJson()
+            for piece in (text[:first], text[first:second], text[second:]):
+                parser.feed(piece)
+            assert repr(parser.close()) == repr(want)
+
+
+# ---- the unfinished value
+
+
+@given(documents(duplicates=False, strings=PLAIN))
+@settings(max_examples=100, deadline=None)
+def test_at_every_prefix_nothing_shown_is_taken_back(text: str) -> None:
+    parser = PartialJson()
+    before: Any = None
+    for char in text:
+        parser.feed(char)
+        after = parser.snapshot()
+        assert after == parser.value
+        assert not parser.started or before is None or grows(before, after)
+        if parser.started:
+            before = after
+    assert grows(before, parser.close()) or before is None
+
+
+@given(documents(), SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_a_snapshot_never_changes_later(text: str, seed: int) -> None:
+    parser = PartialJson()
+    taken: list[tuple[Any, str]] = []
+    for piece in pieces(text, random.Random(seed)):
+        parser.feed(piece)
+        snapshot = parser.snapshot()
+        assert repr(snapshot) == repr(parser.value)
+        taken.append((snapshot, repr(snapshot)))
+    parser.close()
+    assert all(repr(snapshot) == then for snapshot, then in taken)
+
+
+@given(documents(duplicates=False))
+@settings(max_examples=100, deadline=None)
+def test_a_snapshot_returns_as_the_same_object_while_nothing_changes(text: str) -> None:
+    parser = PartialJson()
+    for char in text:
+        value, snapshot = repr(parser.value), parser.snapshot()
+        parser.feed(char)
+        assert parser.snapshot() is parser.snapshot()
+        if repr(parser.value) == value:
+            assert parser.snapshot() is snapshot
+
+
+def test_snapshots_share_what_is_closed() -> None:
+    parser = PartialJson()
+    parser.feed('{"a":[{"b":1},{"c":2}],"d":["')
+    first = parser.snapshot()
+    parser.feed("x")
+    second = parser.snapshot()
+    assert first == {"a": [{"b": 1}, {"c": 2}], "d": [""]}
+    assert second["a"] is first["a"]
+    assert second["d"] is not first["d"]
+
+
+def test_the_live_value_grows_in_place() -> None:
+    parser = PartialJson()
+    value = parser.feed('{"a":[1,')
+    assert parser.feed("2,") is value
+    assert value == {"a": [1, 2]}
+    assert parser.feed('"\\ud800x"') is value
+    assert value == {"a": [1, 2, "\ufffdx"]}
+
+
+@given(documents())
+@settings(max_examples=100, deadline=None)
+def test_an_unfinished_value_can_always_be_encoded(text: str) -> None:
+    parser = PartialJson()
+    for char in text:
+        parser.feed(char)
+        if not parser.complete:
+            json.dumps([parser.value, parser.snapshot()], ensure_ascii=False).encode()
+            repr(parser.path).encode()
+
+
+def test_lone_surrogates_show_as_replacement_characters_until_the_end() -> None:
+    parser = PartialJson()
+    parser.feed('{"k\\ud800":["\\udc00\\ud83d')
+    assert parser.value == {"k\ufffd": ["\ufffd"]}
+    parser.feed('\\ud83d\\ude00\ud800"]')
+    assert parser.value == {"k\ufffd": ["\ufffd\ufffd😀\ufffd"]}
+    before = parser.snapshot()
+    parser.feed("}")
+    assert parser.close() == parser.snapshot() == {"k\ud800": ["\udc00\ud83d😀\ud800"]}
+    assert before == {"k\ufffd": ["\ufffd\ufffd😀\ufffd"]}
+
+
+def test_keys_that_look_alike_while_unfinished_stay_apart() -> None:
+    parser = PartialJson()
+    parser.feed('{"\\ud800":1,"\\ud801":2,"\ufffd":3')
+    assert parser.value == {"\ufffd": 2}
+    parser.feed("}")
+    assert list(parser.close().items()) == [("\ud800", 1), ("\ud801", 2), ("\ufffd", 3)]
+
+
+def test_b29_no_prefix_of_an_escape_makes_a_string_shrink() -> None:
+    text = '{"a":"x\\ud83d\\ude00y\\\\z"}'
+    seen = [shown(text[:end]) for end in range(1, len(text) + 1)]
+    assert all(isinstance(value, dict) for value in seen)
+    strings = [value["a"] for value in seen if "a" in value]
+    assert list(dict.fromkeys(strings)) == ["", "x", "x😀", "x😀y", "x😀y\\", "x😀y\\z"]
+    assert strings == sorted(strings, key=len)
+    assert all(text[:end].count('"') < 3 or "a" in shown(text[:end]) for end in range(1, len(text) + 1))
+    for string in strings:
+        string.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "while_growing", "when_cut"),
+    [
+        ("[1, 2", [1], [1, 2]),
+        ('{"n":1.2e', {}, {"n": 1.2}),
+        ('{"n":1.2e-', {}, {"n": 1.2}),
+        ('{"n":-', {}, {}),
+        ('{"n":1.', {}, {"n": 1}),
+        ('{"n":tru', {}, {}),
+        ('{"n":nul', {}, {}),
+    ],
+)
+def test_b30_a_number_shows_when_it_is_complete_and_survives_a_cut(
+    text: str, while_growing: Any, when_cut: Any
+) -> None:
+    assert shown(text) == while_growing
+    value, error = recover_json(text)
+    assert repr(value) == repr(when_cut)
+    assert error
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2]", '{"n":1.2e1}', '{"n":1.2e-1}', '{"n":-1}', '{"n":1.5}', '{"n":true}', "[null]"]
+)
+def test_b30_the_full_text_equals_json_loads(text: str) -> None:
+    parser = PartialJson()
+    for char in text:
+        parser.feed(char)
+    assert repr(parser.close()) == repr(json.loads(text))
+
+
+def test_b32_partial_objects_only_get_richer_and_elements_come_once_when_closed() -> None:
+    text = '{"elements":[{"name":"Ann","tags":[]},{"name":"Bo","tags":["x"]}]}'
+    parser = PartialJson()
+    objects: list[Any] = []
+    elements: list[Any] = []
+    for char in text:
+        parser.feed(char)
+        if not objects or parser.snapshot() is not objects[-1]:
+            objects.append(parser.snapshot())
+        for index in range(len(elements), parser.closed_items(("elements",))):
+            elements.append(copy.deepcopy(parser.value["elements"][index]))
+    assert elements == [{"name": "Ann", "tags": []}, {"name": "Bo", "tags": ["x"]}]
+    assert objects[0] == {}
+    assert objects[-1] == json.loads(text)
+    assert all(grows(before, after) and before != after for before, after in pairwise(objects))
+
+
+def test_b32_an_empty_array_has_no_elements() -> None:
+    parser = PartialJson()
+    parser.feed('{"elements":[]}')
+    assert parser.close() == {"elements": []}
+    assert parser.closed_items(("elements",)) == 0
+
+
+def test_started_tells_a_null_from_nothing() -> None:
+    parser = PartialJson()
+    parser.feed(" nul")
+    assert (parser.started, parser.value, parser.complete) == (False, None, False)
+    parser.feed("l")
+    assert (parser.started, parser.value, parser.complete) == (True, None, True)
+
+
+def test_a_number_at_the_root_is_complete_when_closed() -> None:
+    parser = PartialJson()
+    parser.feed("12")
+    parser.feed("34")
+    assert (parser.started, parser.complete) == (False, False)
+    assert parser.close() == 1234
+    assert (parser.started, parser.complete, parser.position) == (True, True, 4)
+    assert parser.close() == 1234
+
+
+# ---- path and closed items
+
+
+class Follower:
+    """The naive model: writes a value character by character and knows what is newest and closed after each."""
+
+    def __init__(self, value: Any) -> None:
+        self.closed: dict[tuple[Any, ...], int] = {}
+        self.path: tuple[Any, ...] = ()
+        self.steps: list[tuple[str, tuple[Any, ...], dict[tuple[Any, ...], int]]] = []
+        self.write(value, ())
+
+    def emit(self, text: str, path: tuple[Any, ...] | None = None) -> None:
+        for char in text:
+            self.path = self.path if path is None else path
+            self.steps.append((char, self.path, dict(self.closed)))
+
+    def write(self, value: Any, path: tuple[Any, ...]) -> None:
+        if isinstance(value, str):
+            self.emit(json.dumps(value)[:-1], path)
+        elif isinstance(value, list):
+            self.closed[path] = 0
+            self.emit("[", path)
+            for index, item in enumerate(value):
+                if index:
+                    self.emit(",")
+                self.write(item, (*path, index))
+            self.emit("]", path)
+        elif isinstance(value, dict):
+            self.emit("{", path)
+            for index, (key, item) in enumerate(value.items()):
+                if index:
+                    self.emit(",")
+                self.emit(json.dumps(key) + ":")
+                self.write(item, (*path, key))
+            self.emit("}", path)
+        else:
+            text = json.dumps(value)
+            self.emit(text[:-1])
+            if isinstance(value, bool) or value is None:
+                self.count(path)
+                self.emit(text[-1], path)
+            else:  # the next character ends it
+                self.emit(text[-1])
+                self.count(path)
+                self.path = path
+            return
+        last = '"' if isinstance(value, str) else ""
+        self.count(path)
+        if last:
+            self.emit(last, path)
+        else:
+            char, newest, _ = self.steps.pop()
+            self.steps.append((char, newest, dict(self.closed)))
+
+    def count(self, path: tuple[Any, ...]) -> None:
+        if path and isinstance(path[-1], int):
+            self.closed[path[:-1]] += 1
+
+
+@given(values(PLAIN))
+@settings(max_examples=200, deadline=None)
+def test_path_and_closed_items_agree_with_a_naive_model(value: Any) -> None:
+    parser = PartialJson()
+    for char, path, closed in Follower(value).steps:
+        parser.feed(char)
+        assert parser.path == path
+        assert {at: parser.closed_items(at) for at in closed} == closed
+        assert parser.closed_items((*path, "no such key")) == parser.closed_items((*path, 99)) == 0
+    parser.close()
+    assert parser.path == ()
+
+
+def test_path_leads_to_the_value_that_came_last() -> None:
+    parser = PartialJson()
+    parser.feed('{"legs":[{"wind":{}},{"wind":{"knots":1,"gust_kmh":"4')
+    assert parser.path == ("legs", 1, "wind", "gust_kmh")
+    parser.feed('"},"next')
+    assert parser.path == ("legs", 1, "wind")
+
+
+def test_closed_items_of_a_list_at_the_root_and_of_no_list() -> None:
+    parser = PartialJson()
+    assert parser.closed_items(()) == 0
+    parser.feed('["a",["b')
+    assert parser.closed_items(()) == 1
+    assert parser.closed_items((1,)) == 0
+    assert parser.closed_items((0,)) == parser.closed_items(("x",)) == parser.closed_items((0, 0, 0)) == 0
+    parser.feed('"],3')
+    assert parser.closed_items(()) == 2
+    parser.feed("]")
+    assert parser.closed_items(()) == 3
+
+
+# ---- errors
+
+
+def refuse(name: str) -> None:
+    raise ValueError(name)
+
+
+@given(documents(), st.data())
+@settings(max_examples=200, deadline=None)
+def test_it_refuses_what_json_refuses_at_the_same_place_for_any_chunking(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    junk = data.draw(st.sampled_from([*'"\\]},:x-0.e\x01', "", "t", "u12", "NaN", "Infinity", "-Infinity", "\xa0"]))
+    text = text[:at] + junk + text[at + data.draw(st.integers(0, 1)) :]
+    try:
+        want = repr(json.loads(text, parse_constant=refuse))
+    except ValueError:
+        want = ""
+    results: set[Any] = set()
+    for size in (1, 3, len(text) + 1):
+        parser = PartialJson()
+        try:
+            feed_by(size, parser, text)
+            results.add(repr(parser.close()))
+        except PartialJsonError as error:
+            assert not want
+            results.add((str(error), repr(parser.value)))
+    assert len(results) == 1
+    assert not want or results == {want}
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("NaN", 0),
+        ("[Infinity]", 1),
+        ("[-Infinity]", 1),
+        ("[1,]", 3),
+        ('{"a":1,}', 7),
+        ("{'a':1}", 1),
+        ('["\t"]', 2),
+        ('["\\x"]', 3),
+        ('["\\u12g4"]', 6),
+        ("[01]", 1),
+        ("[1.]", 1),
+        ("[.5]", 1),
+        ("[+1]", 1),
+        ("[trux]", 4),
+        ("[1] 2", 4),
+        ("[1}", 2),
+        ('{"a" 1}', 5),
+        ("\ufeff[]", 0),
+        ("[" + "9" * 5000 + "]", 1),
+    ],
+)
+def test_an_error_says_where_the_text_stops_being_json(text: str, position: int) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        json.loads(text, parse_constant=refuse)
+    for size in (1, len(text)):
+        parser = PartialJson()
+        with pytest.raises(PartialJsonError, match=f"at character {position}$") as caught:
+            feed_by(size, parser, text)
+        assert parser.failed is caught.value
+        assert parser.position == caught.value.position == position
+
+
+def test_after_an_error_the_value_stays_and_every_feed_raises_it_again() -> None:
+    parser = PartialJson()
+    with pytest.raises(PartialJsonError) as first:
+        parser.feed('{"a":[1,"b",}')
+    for call in (lambda: parser.feed("]"), lambda: parser.feed(""), parser.close):
+        with pytest.raises(PartialJsonError) as again:
+            call()
+        assert again.value is first.value
+    assert parser.value == parser.snapshot() == {"a": [1, "b"]}
+    assert parser.path == ("a", 1)
+    assert parser.closed_items(("a",)) == 2
+    assert not parser.complete
+
+
+@pytest.mark.parametrize("text", ["", " ", "[", '"', '{"a"', '{"a":1', "[1", "-", "1e", "tru", '"\\u12'])
+def test_close_raises_when_the_text_stopped_in_the_middle(text: str) -> None:
+    parser = PartialJson()
+    parser.feed(text)
+    with pytest.raises(PartialJsonError):
+        parser.close()
+
+
+def test_close_in_the_middle_leaves_the_parser_usable() -> None:
+    parser = PartialJson()
+    parser.feed('{"a":"b')
+    with pytest.raises(PartialJsonError, match="in the middle at character 7"):
+        parser.close()
+    assert parser.failed is None
+    parser.feed('c"}')
+    assert parser.close() == {"a": "bc"}
+
+
+def test_depth_is_limited_without_recursion() -> None:
+    parser = PartialJson()
+    parser.feed("[" * 1000 + "]" * 1000)
+    assert parser.complete
+    with pytest.raises(PartialJsonError, match="deeper than 1000 at character 1000"):
+        PartialJson().feed("[" * 100_000)
+    with pytest.raises(PartialJsonError, match="deeper than 2"):
+        PartialJson(max_depth=2).feed('{"a":[{')
+
+
+# ---- arguments of a tool call
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", {}),
+        ("{}", {}),
+        ('{"city":"Lima"}', {"city": "Lima"}),
+        ('{"city":"Lima"}<|call|>', {"city": "Lima"}),
+        ('{"city":"Lima",}', {"city": "Lima"}),
+        ('{"days":[1,2,],}<|call|>', {"days": [1, 2]}),
+        ('{}{"city":"Lima"}', {"city": "Lima"}),
+        ('{} {} {"city":"Li"}{"city":"Lima"}<|call|>', {"city": "Lima"}),
+        ('{}{"city":"Lima"}{}', {"city": "Lima"}),
+        ('{"city":"Lima"}{}', {"city": "Lima"}),
+        ("{}<|call|>", {}),
+        ("null", None),
+        ("[]", []),
+        ("0", 0),
+    ],
+)
+def test_b23_arguments_are_recovered(text: str, value: Any) -> None:
+    got, error = recover_json(text)
+    assert error is None
+    assert repr(got) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "message"),
+    [
+        ('{"city":"Li', {"city": "Li"}, "the text ends in the middle at character 11"),
+        ('{"city":', {}, "the text ends in the middle"),
+        ('{"a":1,"city":Lima}', {"a": 1}, "unexpected 'L' at character 14"),
+        ('{}{"city":"Li', {"city": "Li"}, "the text ends in the middle at character 13"),
+        ('{}, {"city":"Lima"}', {}, "unexpected ',' at character 2"),
+        ('<|call|>{"city":"Lima"}', None, "unexpected '<' at character 0"),
+        ('{"a":1,,}', {"a": 1}, "unexpected ','"),
+        ("Infinity", None, "unexpected 'I'"),
+        ("  ", None, "the text ends in the middle"),
+        ("[" + "9" * 5000, [], "the text ends in the middle"),
+        ("1e", 1, "bad number '1e' at character 0"),
+        ("\x1b[0m", None, r"unexpected '\x1b'"),
+    ],
+)
+def test_b23_arguments_that_cannot_be_recovered_come_with_an_error(text: str, value: Any, message: str) -> None:
+    got, error = recover_json(text)
+    assert repr(got) == repr(value)
+    assert error is not None
+    assert error.startswith(message)
+
+
+@given(documents())
+@settings(max_examples=100, deadline=None)
+def test_b23_valid_json_is_read_as_json_loads_does_and_no_cut_is_silent(text: str) -> None:
+    want = json.loads(text)
+    assert repr(recover_json(text)) == repr((want, None))
+    for end in range(1, len(text)):
+        value, error = recover_json(text[:end])
+        try:
+            whole = json.loads(text[:end])
+        except ValueError:
+            assert error
+        else:
+            assert repr((value, error)) == repr((whole, None))
+
+
+# ---- cost
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """How many bytecodes of the parser `work` executes: its cost, without a clock."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != partial_json.__file__:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def report(rows: int) -> str:
+    row = {"day": "Mon\n\u00e9\ud800", "hi": -1.5, "ok": True, "tags": ["x", None]}
+    return json.dumps({"title": "Report", "sections": [{"id": i, "rows": [row] * 3} for i in range(rows)]})
+
+
+def feed_all(text: str, size: int = 8) -> None:
+    parser = PartialJson()
+    for start in range(0, len(text), size):
+        parser.feed(text[start : start + size])
+        parser.snapshot()
+        assert parser.path is not None
+        parser.closed_items(("sections",))
+    parser.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        report,
+        lambda n: '"' + "a\\ud800" * 25 * n + '"',
+        lambda n: "[" + "12345678.5e-3, " * 15 * n + "0]",
+        lambda n: '{"' + "k" * 200 * n + '":0.' + "1" * 200 * n + "}",
+    ],
+    ids=["nested", "string", "numbers", "tokens"],
+)
+def test_b34_work_grows_with_the_text_and_not_with_its_square(make: Callable[[int], str]) -> None:
+    short, long = make(4), make(16)
+    ratio = steps_of(lambda: feed_all(long)) / steps_of(lambda: feed_all(short))
+    assert ratio < 1.1 * len(long) / len(short)
+
+
+def test_b34_recovering_arguments_is_linear_too() -> None:
+    for unit in ("{}", '{}{"a":1}', '{"a":[1,],', "[1,],"):
+        short, long = steps_of(lambda u=unit: recover_json(u * 50)), steps_of(lambda u=unit: recover_json(u * 200))
+        assert long < 4.4 * short
