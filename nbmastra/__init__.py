@@ -1,5 +1,86 @@
-"""Watch, steer and analyse Mastra agents from a notebook."""
+"""Watch, steer and analyse Mastra agents from a notebook.
+
+    from nbmastra import MastraClient
+    out = await MastraClient("http://localhost:4111").agent("weather").stream("Weather in Paris?")
+    out                                     # the live view
+    await out.text
+
+    %load_ext nbmastra
+    %%mastra_stream weather
+    What's the weather in Paris?
+
+Importing this loads chunks and output; client, widgets and all else are loaded when they are first used.
+"""
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nbmastra._version import __version__
+from nbmastra.chunks import Chunk, UnknownChunk, parse_chunk
+from nbmastra.errors import NbMastraError
+from nbmastra.output import MastraModelOutput, hooks
+
+if TYPE_CHECKING:
+    from nbmastra.client import MastraClient, RemoteAgent
+    from nbmastra.config import configure
+    from nbmastra.recording import RecordedAgent, demo_agent, demo_recording, load_recording, record, replay
+
+__all__ = [
+    "Chunk",
+    "MastraClient",
+    "MastraModelOutput",
+    "NbMastraError",
+    "RecordedAgent",
+    "RemoteAgent",
+    "UnknownChunk",
+    "__version__",
+    "configure",
+    "demo_agent",
+    "demo_recording",
+    "load_recording",
+    "parse_chunk",
+    "record",
+    "replay",
+]
+
+_LAZY = {
+    "MastraClient": "nbmastra.client",
+    "RemoteAgent": "nbmastra.client",
+    "configure": "nbmastra.config",
+    "RecordedAgent": "nbmastra.recording",
+    "demo_agent": "nbmastra.recording",
+    "demo_recording": "nbmastra.recording",
+    "load_recording": "nbmastra.recording",
+    "record": "nbmastra.recording",
+    "replay": "nbmastra.recording",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext nbmastra`: the magics `%mastra_stream`, `%%mastra_stream` and `%mastra`."""
+    import_module("nbmastra.magics").register(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """`%unload_ext nbmastra`."""
+    import_module("nbmastra.magics").unregister(ipython)
+
+
+def _display(out: MastraModelOutput) -> None:
+    import_module("nbmastra.display").show(out)
+
+
+hooks.display = _display

@@ -8,17 +8,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, NoReturn, cast
 
-import nbmastra
+from nbmastra._version import __version__
 from nbmastra.client import MastraClient
-from nbmastra.engine import interruptible
 from nbmastra.errors import NbMastraError, RunError, SettingsError
 from nbmastra.output import MastraModelOutput
-from nbmastra.recording import demo_recording, json_line, record, replay
+from nbmastra.recording import demo_recording, record, replay
 from nbmastra.run_options import RUN_OPTIONS, Option, bare_until_idle, start_run, stream_options
-from nbmastra.run_printer import Look, PlainLook, RunPrinter, print_run
-from nbmastra.terminal import clean_json, clean_line, clean_text
+from nbmastra.run_printer import RunPrinter, look_for, print_json, print_run
+from nbmastra.terminal import clean_line, clean_text
 
 __all__ = ["main"]
 
@@ -87,9 +86,10 @@ def _show(out: MastraModelOutput, args: argparse.Namespace) -> int:
     interrupted = False
     try:
         if args.json:
-            _print_json(out, sys.stdout)
+            print_json(out, sys.stdout)
         else:
-            printer = RunPrinter(out, _look(args), text_only=args.quiet)
+            look = look_for(sys.stdout, plain=args.quiet, no_color=args.no_color)
+            printer = RunPrinter(out, look, text_only=args.quiet)
             try:
                 print_run(out, printer)
             except KeyboardInterrupt:
@@ -120,34 +120,6 @@ def _exit_code(out: MastraModelOutput) -> int:
 def _tell_failure(out: MastraModelOutput) -> None:
     if out.status not in ("success", "cancelled"):
         _complain(f"{out.status}: {out.status_reason}")
-
-
-def _look(args: argparse.Namespace) -> Look:
-    if not sys.stdout.isatty() or args.quiet:
-        return PlainLook(sys.stdout)
-    from rich.console import Console
-
-    from nbmastra.rich_look import RichLook
-
-    console = Console(no_color=args.no_color or None, highlight=False, markup=False, emoji=False)
-    return RichLook(console)
-
-
-def _print_json(out: MastraModelOutput, file: TextIO) -> None:
-    printed = 0
-    while True:
-        closed = out.done  # before looking: what came before the end must not be missed
-        chunks = out.log.items[printed:]
-        printed += len(chunks)
-        for chunk in chunks:
-            line = json_line(chunk)
-            raw = {"type": chunk.type, "raw": chunk.to_json().decode("utf-8", "replace")}
-            file.write(clean_json(json.dumps(raw) if line is None else line.decode()) + "\n")
-        file.flush()
-        if closed:
-            return
-        with interruptible(out.cancel):
-            out.log.wait_blocking(printed)
 
 
 def _read_schema(path: Path | None) -> dict[str, Any] | None:
@@ -184,7 +156,7 @@ def _parser() -> _Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"nbmastra {nbmastra.__version__}")
+    parser.add_argument("--version", action="version", version=f"nbmastra {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     stream = _command(commands, "stream", _stream, "send a prompt to an agent and print its answer as it comes")

@@ -74,7 +74,9 @@ class NbMastraError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         # IPython asks for this: a user's mistake or a server's answer needs no tour through our internals.
-        return [f"{type(self).__name__}: {self}"]
+        # What a model or server wrote must not reach a terminal as a command.
+        text = "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in str(self))
+        return [f"{type(self).__name__}: {text}"]
 
 
 class ChunkError(NbMastraError, ValueError):

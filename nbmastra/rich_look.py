@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
 
 from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -11,10 +13,10 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.text import Text
 
-__all__ = ["RichLook"]
+__all__ = ["RichLook", "rich_look"]
 
 _STYLES = {"call": "cyan", "result": "green", "error": "red", "warning": "yellow", "info": "blue", "dim": "dim"}
-_REFRESHES_PER_S = 10
+_REDRAW_S = 0.1
 _SPARE_LINES = 4
 
 
@@ -28,21 +30,24 @@ class RichLook:
         self._open = ""
         self._in_reasoning = False
         self._blank_due = False
+        self._stale = False
+        self._drawn_at = 0.0
 
     def text(self, piece: str) -> None:
         """A piece of the answer."""
         self._open += piece
+        self._stale = True
         if self._live is None and self._open.strip():
             self._space()
             self._live = Live(
+                _Tail(lambda: self._open),
                 console=self._console,
-                refresh_per_second=_REFRESHES_PER_S,
+                auto_refresh=False,  # a thread's redrawing and our printing would cross
                 transient=True,
-                get_renderable=lambda: _Tail(self._open),
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            self._live.start()
+            self._live.start(refresh=True)
         if "\n" in piece:
             self._print_finished()
 
@@ -72,7 +77,18 @@ class RichLook:
         self._blank_due = False
 
     def flush(self) -> None:
-        """Nothing waits: the growing block is redrawn by its own clock."""
+        """Redraw the growing block, if the last time is long enough ago."""
+        if self.wait_s == 0 and self._live is not None:
+            self._live.refresh()
+            self._stale = False
+            self._drawn_at = time.monotonic()
+
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds until a `flush` will show more; None if nothing is waiting to be shown."""
+        if not self._stale or self._live is None:
+            return None
+        return max(self._drawn_at + _REDRAW_S - time.monotonic(), 0)
 
     def _print_finished(self) -> None:
         starts = [token.map[0] for token in self._parser.parse(self._open) if token.level == 0 and token.map]
@@ -93,14 +109,20 @@ class RichLook:
             self._blank_due = False
 
 
-class _Tail:
-    """The last lines of a block, as many as the screen can redraw."""
+def rich_look(file: TextIO | None = None, *, no_color: bool = False) -> RichLook:
+    """A look for a terminal; `file` is standard output unless another is given."""
+    console = Console(file=file, no_color=no_color or None, highlight=False, markup=False, emoji=False)
+    return RichLook(console)
 
-    def __init__(self, markdown: str) -> None:
+
+class _Tail:
+    """The last lines of the growing block, as many as the screen can redraw."""
+
+    def __init__(self, markdown: Callable[[], str]) -> None:
         self._markdown = markdown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(_rendered(self._markdown), options, pad=False)
+        lines = console.render_lines(_rendered(self._markdown()), options, pad=False)
         yield from _joined(lines[-max(console.height - _SPARE_LINES, 1) :])
 
 

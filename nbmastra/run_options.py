@@ -27,6 +27,7 @@ class Option:
     convert: Callable[[str], Any] = str
     default: Any = None
     value_needed: bool = True
+    choices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -90,12 +91,19 @@ def parse_line(
             position = _read_option(line, flag, by_flag, values, help_hint)
         elif agent or start == len(line):
             position = start
+            _refuse_late_options(line[start:], by_flag)
             break
         else:
             agent, position = _word(line, start)
     if not agent and agent_needed:
         raise SettingsError(f"which agent? Name one after the magic; {help_hint}")
     return agent, values, line[position:].strip()
+
+
+def _refuse_late_options(prompt: str, by_flag: Mapping[str, Option]) -> None:
+    late = next((word for word in prompt.split() if word.startswith("--") and word.partition("=")[0] in by_flag), None)
+    if late is not None:
+        raise SettingsError(f"{late[:60]} stands within the prompt: write options before it, or -- in front of it")
 
 
 def _read_option(
@@ -126,6 +134,8 @@ def _read_option(
 
 def convert(option: Option, name: str, text: str) -> Any:
     """An option's value. Raises SettingsError."""
+    if option.choices and text not in option.choices:
+        raise SettingsError(f"{name} takes one of {', '.join(option.choices)}, not {text[:60]!r}")
     try:
         return option.convert(text)
     except ValueError as error:

@@ -20,9 +20,11 @@ from nbmastra.fold import (
     ToolCall,
 )
 from nbmastra.output import MastraModelOutput
-from nbmastra.terminal import TextCleaner, clean_line
+from nbmastra.recording import json_line
+from nbmastra.rich_look import rich_look
+from nbmastra.terminal import TextCleaner, clean_json, clean_line
 
-__all__ = ["Look", "PlainLook", "RunPrinter", "ending_line", "print_run"]
+__all__ = ["Look", "PlainLook", "RunPrinter", "ending_line", "look_for", "print_json", "print_run"]
 
 STATUS_WORDS = {
     "success": "Completed",
@@ -58,6 +60,11 @@ class Look(Protocol):
         """What was given so far is to be seen."""
         ...
 
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds until a further `flush` would show more; None if it wouldn't."""
+        ...
+
 
 class PlainLook:
     """Text and lines as they come, without reasoning."""
@@ -89,6 +96,18 @@ class PlainLook:
         """Write the file's buffer out."""
         self._file.flush()
 
+    @property
+    def wait_s(self) -> float | None:
+        """Nothing is held back."""
+        return None
+
+
+def look_for(file: TextIO, *, plain: bool = False, no_color: bool = False) -> Look:
+    """The look that suits where a run is printed to: a terminal or not."""
+    if plain or not file.isatty():
+        return PlainLook(file)
+    return rich_look(file, no_color=no_color)
+
 
 class RunPrinter:
     """Prints what is new in a run at each `update`; `text_only` leaves out all but the answer's text."""
@@ -114,6 +133,11 @@ class RunPrinter:
             elif not self._text_only:
                 self._other(part)
         self._look.flush()
+
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds until `update` should be called though nothing came; None if that isn't needed."""
+        return self._look.wait_s
 
     def close(self) -> None:
         """Print the rest, and how the run ended."""
@@ -294,5 +318,23 @@ def print_run(out: MastraModelOutput, printer: RunPrinter) -> None:
         if closed:
             break
         with interruptible(out.cancel):
-            out.log.wait_blocking(seen)
+            out.log.wait_blocking(seen, printer.wait_s)
     printer.close()
+
+
+def print_json(out: MastraModelOutput, file: TextIO) -> None:
+    """Print a run's chunks to its end, each as JSON on a line of its own, in this thread. Interrupts as `print_run`."""
+    printed = 0
+    while True:
+        closed = out.done  # before looking: what came before the end must not be missed
+        chunks = out.log.items[printed:]
+        printed += len(chunks)
+        for chunk in chunks:
+            line = json_line(chunk)
+            raw = {"type": chunk.type, "raw": chunk.to_json().decode("utf-8", "replace")}
+            file.write(clean_json(json.dumps(raw) if line is None else line.decode()) + "\n")
+        file.flush()
+        if closed:
+            return
+        with interruptible(out.cancel):
+            out.log.wait_blocking(printed)

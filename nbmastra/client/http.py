@@ -15,7 +15,7 @@ import anyio
 import httpx2
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-import nbmastra
+from nbmastra._version import __version__
 from nbmastra.client.address import ServerAddress
 from nbmastra.client.decode import DEFAULT_MAX_EVENT_BYTES
 from nbmastra.client.refusals import clean, not_mastra, refusal
@@ -123,7 +123,7 @@ class Http:
         self, method: str, path: str, body: object, params: Mapping[str, Any] | None, accept: str
     ) -> httpx2.Response:
         """An answer's headers. A refusal is raised."""
-        headers = {"Accept": accept, "User-Agent": f"nbmastra/{nbmastra.__version__}", **self.address.headers}
+        headers = {"Accept": accept, "User-Agent": f"nbmastra/{__version__}", **self.address.headers}
         if body is not None:
             headers["Content-Type"] = "application/json"
         client = _pool(self.engine)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-import nbmastra
+from nbmastra._version import __version__
 from nbmastra.chunks import Chunk
 from nbmastra.engine import Engine, Job, get_engine
 from nbmastra.errors import RecordingError
@@ -95,7 +95,7 @@ def _header(out: MastraModelOutput) -> dict[str, Any]:
         "answered": sorted(out.state.answered) or None,
         "schema": out.schema.json_schema if out.schema is not None else None,
         "context": context or None,
-        "versions": {"nbmastra": nbmastra.__version__, "python": ".".join(map(str, sys.version_info[:3]))},
+        "versions": {"nbmastra": __version__, "python": ".".join(map(str, sys.version_info[:3]))},
     }
     return {key: value for key, value in header.items() if value is not None}
 
