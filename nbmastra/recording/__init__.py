@@ -13,6 +13,16 @@ from __future__ import annotations
 from nbmastra.recording.agents import RecordedAgent, demo_agent, demo_recording
 from nbmastra.recording.journal import record
 from nbmastra.recording.lines import json_line
-from nbmastra.recording.reader import load_recording, replay
+from nbmastra.recording.reader import Recording, load_recording, open_recording, replay
 
-__all__ = ["RecordedAgent", "demo_agent", "demo_recording", "json_line", "load_recording", "record", "replay"]
+__all__ = [
+    "RecordedAgent",
+    "Recording",
+    "demo_agent",
+    "demo_recording",
+    "json_line",
+    "load_recording",
+    "open_recording",
+    "record",
+    "replay",
+]

@@ -49,21 +49,20 @@ def _write_all(write: Callable[[bytes], int | None], data: bytes) -> None:
         data = data[write(data) or 0 :]
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
-    """The whole lines of a file, without their ends; compression is told by its first bytes. Raises RecordingError.
+def read_lines(path: Path) -> Iterator[list[bytes]]:
+    """The whole lines of a file, block by block, without their ends; compression is told by its first bytes.
 
-    What follows the last line end was being written when its writer died, and is left out.
+    What follows the last line end was being written when its writer died, and is left out. Raises RecordingError.
     """
     begun: list[bytes] = []
     for block in _blocks(path):
         head, *others = block.split(b"\n")
         begun.append(head)
         if others:
-            lines = [b"".join(begun), *others[:-1]]
-            yield from (line for line in lines if line.strip())
+            yield [b"".join(begun), *others[:-1]]
             begun = others[-1:]
     if begun and (last := b"".join(begun)).endswith(b"}"):  # it may lack nothing but its end, as editors leave it
-        yield last
+        yield [last]
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
 
-from nbmastra.chunks import Chunk, parse_chunk
-from nbmastra.errors import ChunkError, RecordingError, SettingsError
-from nbmastra.output import Batch, Ended, MastraModelOutput, StreamEnded
+from nbmastra.chunks import Chunk
+from nbmastra.errors import RecordingError, SettingsError
+from nbmastra.output import Batch, MastraModelOutput, StreamEnded
+from nbmastra.recording.chunk_lines import ChunkLines
 from nbmastra.recording.files import read_lines
-from nbmastra.recording.lines import KEPT_CONTEXT, VERSION, is_json
+from nbmastra.recording.lines import KEPT_CONTEXT, VERSION
 
-__all__ = ["load_recording", "read_header", "replay"]
-
-_CUT = "the recording stops before the run ended"
-_LINE = re.compile(rb'\{"t":([0-9.e+-]{1,32}),"chunk":(\{.*\})\}', re.DOTALL)
+__all__ = ["Recording", "load_recording", "open_recording", "read_header", "replay"]
 
 
 def load_recording(path: str | Path, *, schema: Any = None) -> MastraModelOutput:
@@ -31,11 +29,11 @@ def load_recording(path: str | Path, *, schema: Any = None) -> MastraModelOutput
     `schema` checks the object in place of the recorded JSON schema (to get a pydantic model, for example). A broken
     line becomes a `decode-error` chunk, counted in `state.decode_errors`. Raises RecordingError.
     """
-    recording = _read(Path(path))
+    recording = open_recording(path)
     out = recording.output(schema)
-    for at, chunks in recording.batches:
+    for at, chunks in recording.batches():
         out.feed(chunks, at)
-    out.finish(recording.ended)
+    out.finish(recording.lines.ended)
     return out
 
 
@@ -45,43 +43,56 @@ def replay(path: str | Path, speed: float | None = 1.0, *, schema: Any = None) -
         return load_recording(path, schema=schema)
     if not speed > 0:
         raise SettingsError(f"speed={speed!r}: give a number above 0, or None for all at once")
-    recording = _read(Path(path))
+    recording = open_recording(path)
     return recording.output(schema).start(_PacedSource(recording, speed))
 
 
 class _PacedSource:
     """A recording's chunks at their times, then its ending."""
 
-    def __init__(self, recording: _Recording, speed: float) -> None:
-        self._recording = recording
+    def __init__(self, recording: Recording, speed: float) -> None:
+        self._batches = list(recording.batches())  # the engine's loop reads no files
+        self._ended = recording.lines.ended
         self._speed = speed
         self.done = False
 
     async def batches(self) -> AsyncIterator[Batch]:
         """The chunks as they once came; raises StreamEnded."""
-        recording, started = self._recording, anyio.current_time()
+        started = anyio.current_time()
 
         async def wait_for(at: float) -> None:
             await anyio.sleep(max(started + at / self._speed - anyio.current_time(), 0))
 
-        for at, chunks in recording.batches:
+        for at, chunks in self._batches:
             await wait_for(at)
             yield at, chunks
-        await wait_for(recording.ended.at or 0)
-        raise StreamEnded(recording.ended)
+        await wait_for(self._ended.at or 0)
+        raise StreamEnded(self._ended)
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
 
 @dataclass
-class _Recording:
-    """A recording as read: chunks that came together are one batch."""
+class Recording:
+    """A recording that is being read, once: its header, then its chunks."""
 
     path: Path
     header: dict[str, Any]
-    batches: list[tuple[float, list[Chunk]]]
-    ended: Ended
+    lines: ChunkLines
+
+    def batches(self) -> Iterator[tuple[float, list[Chunk]]]:
+        """When chunks came, and those that came together."""
+        last, together = 0.0, list[Chunk]()
+        for times, chunks in self.lines:
+            for at, chunk in zip(times, chunks, strict=True):
+                if at != last and together:
+                    yield last, together
+                    together = []
+                last = at
+                together.append(chunk)
+        if together:
+            yield last, together
 
     def output(self, schema: Any) -> MastraModelOutput:
         """A run that says what the recorded one said of itself."""
@@ -107,28 +118,18 @@ class _Recording:
         return out
 
 
-def _read(path: Path) -> _Recording:
-    path = path.expanduser()
-    lines = read_lines(path)
-    header = _check_header(path, next(lines, b""))
-    batches: list[tuple[float, list[Chunk]]] = []
-    ended: Ended | None = None
-    now = 0.0
-    for event, line in enumerate(lines):
-        if line.startswith(b'{"end"') and (ended := _read_end(line)) is not None:
-            break
-        at, chunk = _read_line(line, now, event)
-        if batches and at == now:
-            batches[-1][1].append(chunk)
-        else:
-            batches.append((at, [chunk]))
-        now = at
-    return _Recording(path, header, batches, ended or Ended(failure=_CUT, at=now))
+def open_recording(path: str | Path) -> Recording:
+    """A recording whose header is read, its chunks not yet. Raises RecordingError."""
+    path = Path(path).expanduser()
+    blocks = read_lines(path)
+    first = next((lines for block in blocks if (lines := [line for line in block if line.strip()])), [b""])
+    header = _check_header(path, first[0])
+    return Recording(path, header, ChunkLines(chain([first[1:]], blocks)))
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """What a recording says of itself. Raises RecordingError."""
-    return _check_header(path, next(read_lines(path), b""))
+    return open_recording(path).header
 
 
 def _check_header(path: Path, line: bytes) -> dict[str, Any]:
@@ -144,36 +145,6 @@ def _check_header(path: Path, line: bytes) -> dict[str, Any]:
             f"{path.name} was written by a newer nbmastra (format {version}, this one reads {VERSION}): update nbmastra"
         )
     return cast("dict[str, Any]", value)
-
-
-def _read_line(line: bytes, now: float, event: int) -> tuple[float, Chunk]:
-    """When a chunk came, and the chunk; a broken line is a `decode-error` chunk."""
-    try:
-        plain = _LINE.fullmatch(line)
-        if plain is not None and is_json(line):
-            return max(float(plain[1]), now), parse_chunk(plain[2], event=event)
-        value = json.loads(line)  # "raw", or written by somebody else
-        at = max(float(value["t"]), now)
-        if "raw" in value:
-            return at, parse_chunk(value["raw"].encode("utf-8", "surrogateescape"), event=event)
-        return at, parse_chunk(value["chunk"], event=event)
-    except (ChunkError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        problem = {"raw": line.decode("utf-8", "replace"), "error": f"broken line: {error}"[:200], "event": event}
-        return now, parse_chunk({"type": "decode-error", "payload": problem}, event=event)
-
-
-def _read_end(line: bytes) -> Ended | None:
-    try:
-        end = json.loads(line)["end"]
-        return Ended(
-            done=end.get("done") is True,
-            cancelled=_text(end.get("cancelled")) or "",
-            code=_text(end.get("code")) or "",
-            failure=_text(end.get("failure")) or "",
-            at=float(end.get("t") or 0.0),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
 
 
 def _text(value: object) -> str | None:
