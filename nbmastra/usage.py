@@ -39,6 +39,12 @@ class Usage:
         mine, others = self.to_dict(), other.to_dict()
         return Usage(**{name: max(value - others.get(name, 0), 0) for name, value in mine.items()})
 
+    def difference(self, other: Usage) -> Usage:
+        """What must be added to `other` to get this one, by field; missing where there is none."""
+        mine, others = self.to_dict(), other.to_dict()
+        gaps = {name: mine.get(name, 0) - others.get(name, 0) for name in FIELDS}
+        return Usage(**{name: gap for name, gap in gaps.items() if gap})
+
     def or_else(self, other: Usage) -> Usage:
         """This usage, its missing numbers taken from `other`."""
         mine, others = self.to_dict(), other.to_dict()

@@ -13,7 +13,7 @@ from nbmastra.fold.parts import GoalPart, TextPart, ToolCall
 from nbmastra.fold.reading import as_dict, as_text, error_info
 from nbmastra.fold.tools import call_in_step, find_call, finish_call, wait_for_answer
 from nbmastra.fold.workflow import own_usage
-from nbmastra.usage import parse_usage
+from nbmastra.usage import parse_usage, sum_usage
 
 if TYPE_CHECKING:
     from nbmastra.fold.state import RunState
@@ -138,7 +138,8 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
     turn.finish_reason = "stop"
     turn.finish_chunk = chunk
     turn.ended_at = at
-    turn.finished_usage = own_usage(state, parse_usage(payload.get("usage")))
+    steps = sum_usage(step.usage for step in turn.steps[turn.counted_steps :])
+    turn.finished_usage = turn.finished_usage + own_usage(state, parse_usage(payload.get("usage"))).or_else(steps)
     state.usage_reports += 1
     turn.counted_steps = len(turn.steps)
     state.result = payload.get("result")

@@ -489,6 +489,18 @@ class Task(Part):
         self.completed_time: str | None = None
 
     @property
+    def queued_s(self) -> float | None:
+        """Seconds it waited for a free slot; None if it wasn't seen to begin."""
+        return None if self.running_at is None else self.running_at - self.started_at
+
+    @property
+    def running_s(self) -> float | None:
+        """Seconds it ran, suspensions left out; None while it is open."""
+        if self.running_at is None or self.ended_at is None:
+            return None
+        return self.ended_at - self.running_at - self.suspended_s
+
+    @property
     def terminal(self) -> bool:
         """True if nothing more can happen to it."""
         return self.status in ("completed", "failed", "cancelled", "timed_out")

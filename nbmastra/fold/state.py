@@ -104,6 +104,8 @@ class RunState:
         """Arrival of each chunk, in seconds; beside it its turn and step, -1 where there is none."""
         self.turn_of = array("i")
         self.step_of = array("i")
+        self.inner_of: dict[int, RunState] = {}
+        """Chunks that carried one of a run inside of this one, by number: the innermost such run."""
         self.first_token_at: float | None = None
         self.finish_usage = Usage()
         self.usage_reports = 0
@@ -135,8 +137,9 @@ class RunState:
 
     def apply_nested(self, run: RunState, chunk: Chunk, at: float) -> None:
         """Take in a chunk of a run inside of this one."""
-        before = run.usage_reports
+        before, number = run.usage_reports, run.events
         run.apply(chunk, at)
+        self.inner_of[self.events] = run.inner_of.pop(number, run)
         self.usage_reports += run.usage_reports - before
 
     def close(self, at: float, *, done: bool = False, cancelled: str = "", failure: str = "", code: str = "") -> None:

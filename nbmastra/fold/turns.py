@@ -101,6 +101,11 @@ class Turn:
         return self.finished_usage + sum_usage(step.usage for step in self.steps[self.counted_steps :])
 
     @property
+    def beyond_steps(self) -> Usage:
+        """What the turn's total has beyond its steps together, by field; below 0 where the steps told more."""
+        return self.usage.difference(sum_usage(step.usage for step in self.steps))
+
+    @property
     def tool_calls(self) -> list[ToolCall]:
         """The turn's tool calls, in the order they began."""
         return self.parts(ToolCall)
