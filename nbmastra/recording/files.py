@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nbmastra.errors import RecordingError
+from nbmastra.recording.lines import is_json
 
 __all__ = ["open_writer", "read_lines"]
 
@@ -61,7 +62,7 @@ def read_lines(path: Path) -> Iterator[list[bytes]]:
         if others:
             yield [b"".join(begun), *others[:-1]]
             begun = others[-1:]
-    if begun and (last := b"".join(begun)).endswith(b"}"):  # it may lack nothing but its end, as editors leave it
+    if begun and is_json(last := b"".join(begun)):  # it may lack nothing but its end, as editors leave it
         yield [last]
 
 

@@ -34,7 +34,12 @@ def record(out: MastraModelOutput, path: str | Path) -> Job[Path]:
     """
     target = _target(out, Path(path).expanduser())
     write, close = open_writer(target)
-    write(_dumps(_header(out)))
+    try:
+        write(_dumps(_header(out)))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            close()
+        raise RecordingError(f"can't write {target}: {error.strerror or error}") from None
     engine = get_engine()
 
     async def follow() -> Path:
