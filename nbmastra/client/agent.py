@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
 from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import Any, NoReturn, cast
-from urllib.parse import quote
+from typing import Any, Unpack
 
+from nbmastra.client.agent_routes import AgentRoutes, begin, run_context
+from nbmastra.client.answers import Question, RemoteControl, carried_options, send_answer
+from nbmastra.client.budgets import Bounds, make_limits, priced
 from nbmastra.client.decode import ChunkDecoder
+from nbmastra.client.generate import full_output
 from nbmastra.client.http import Http
-from nbmastra.client.info import AgentInfo, AgentList
-from nbmastra.client.options import UntilIdle, schema_options, stream_body
-from nbmastra.client.refusals import clean, not_mastra
+from nbmastra.client.info import AgentInfo
+from nbmastra.client.observe import ObserveSource, ReconnectingSource
+from nbmastra.client.options import UntilIdle, answer_options, schema_options, stream_body
+from nbmastra.client.refusals import clean
 from nbmastra.client.request import Request
 from nbmastra.client.source import HttpSource
-from nbmastra.errors import AgentNotFound, ClientError, NotFound
+from nbmastra.client.subscribe import SubscribeSource
+from nbmastra.client.suspended import SuspendedRuns, suspended_runs
 from nbmastra.messages import Messages, message_records
-from nbmastra.output import Limits, MastraModelOutput
+from nbmastra.output import Answer, FullOutput, Limits, MastraModelOutput, ObjectSchema, Source
+from nbmastra.prices import OwnPrices
 
-__all__ = ["RemoteAgent", "list_agents"]
+__all__ = ["RemoteAgent"]
 
 
 class RemoteAgent:
-    """An agent of a server, by its id; nothing is asked of the server until a method is called."""
+    """An agent of a server, by its id; nothing is asked of the server until a method is called.
+
+    `bounds` of a run, everywhere: `idle_timeout`, `max_seconds`, `max_tokens`, `max_cost_usd`, `prices`
+    (`nbmastra.client.budgets.Bounds`). All methods raise SettingsError at once, ClientErrors when awaited.
+    """
 
     def __init__(self, http: Http, agent_id: str) -> None:
         self.id = agent_id
         self._http = http
+        self._routes = AgentRoutes(http, agent_id)
 
     def describe(self) -> Request[AgentInfo]:
         """Its name, model, tools and instructions. Raises AgentNotFound, ClientError."""
-        return Request(self._http.engine, self._describe)
+        return Request(self._http.engine, self._routes.describe)
+
+    # --- runs ------------------------------------------------------------------------------------------------------
 
     def stream(
         self,
@@ -44,7 +57,12 @@ class RemoteAgent:
         max_steps: int | None = None,
         run_id: str | None = None,
         require_tool_approval: bool | None = None,
+        reconnect: bool = False,
         idle_timeout: float | None = None,
+        max_seconds: float | None = None,
+        max_tokens: int | None = None,
+        max_cost_usd: float | None = None,
+        prices: OwnPrices | None = None,
         **options: Any,
     ) -> Request[MastraModelOutput]:
         """Start a run; the output is there as soon as the server has accepted it, and fills by itself.
@@ -54,41 +72,54 @@ class RemoteAgent:
         memory: `{"thread": …, "resource": …}`.
         schema: what the object must be: pydantic model, any type, TypeAdapter or JSON schema. `structured_output` is
         the long form, with further keys beside it.
-        idle_timeout: cancel the run after so many seconds without a chunk.
+        reconnect: of a durable agent: observe the run on if the connection breaks. Servers that abort a run when its
+        client leaves (`@mastra/hono`) make it end as cancelled, with that reason.
+        idle_timeout … prices: bounds of the run, see `nbmastra.client.budgets.Bounds`.
         options: everything else that the server takes (`model_settings`, `request_context`, `client_tools` …), passed
         on in camelCase.
 
-        Raises SettingsError at once; AgentNotFound, BadRequest, ServerUnreachable and other ClientErrors when awaited.
+        Raises SettingsError at once; AgentNotFound, BadRequest, ServerUnreachable, PriceUnknown and other ClientErrors
+        when awaited.
         """
         checked, structured = schema_options(schema, structured_output)
+        bounds = Bounds(
+            idle_timeout=idle_timeout,
+            max_seconds=max_seconds,
+            max_tokens=max_tokens,
+            max_cost_usd=max_cost_usd,
+            prices=prices,
+        )
+        limits = make_limits(bounds)
         named = {
             "memory": memory,
             "structured_output": structured,
             "max_steps": max_steps,
-            "run_id": run_id,
+            "run_id": run_id or (str(uuid.uuid4()) if reconnect else None),
             "require_tool_approval": require_tool_approval,
         }
         body = stream_body(messages, until_idle, {**named, **options})
-        begun: list[MastraModelOutput] = []
 
         async def open_stream() -> MastraModelOutput:
-            try:
-                stream = await self._http.stream(f"{self._path}/stream", body)
-            except NotFound as error:
-                await self._not_found(error)
+            priced_limits = await self._priced(limits, bounds)
+            stream = await self._routes.stream("/stream", body)
+            source: Source = (
+                ReconnectingSource(self._routes, stream, body["runId"])
+                if reconnect
+                else HttpSource(stream, ChunkDecoder(self._http.max_event_bytes))
+            )
             out = MastraModelOutput(
+                control=RemoteControl(self._routes, carried_options(body)),
                 schema=checked,
                 agent=self.id,
                 prompt=_prompt(body["messages"]),
                 until_idle=until_idle is not False,
-                limits=Limits(idle_timeout_s=idle_timeout),
-                context=self._context(memory),
+                limits=priced_limits,
+                context=run_context(self._http, memory),
                 engine=self._http.engine,
             )
-            begun.append(out.start(HttpSource(stream, ChunkDecoder(self._http.max_event_bytes))))
-            return out
+            return out.start(source)
 
-        return Request(self._http.engine, open_stream, abandon=lambda: [out.cancel() for out in begun])
+        return begin(self._http.engine, open_stream)
 
     def stream_until_idle(
         self, messages: Messages, *, max_idle_ms: int | None = None, **options: Any
@@ -98,60 +129,185 @@ class RemoteAgent:
         until_idle: UntilIdle = True if max_idle_ms is None else {"max_idle_ms": max_idle_ms}
         return self.stream(messages, until_idle=until_idle, **options)
 
-    @property
-    def _path(self) -> str:
-        return f"/agents/{quote(self.id, safe='')}"
+    def generate(
+        self,
+        messages: Messages,
+        *,
+        memory: Mapping[str, Any] | None = None,
+        schema: Any = None,
+        structured_output: Mapping[str, Any] | None = None,
+        max_steps: int | None = None,
+        run_id: str | None = None,
+        require_tool_approval: bool | None = None,
+        **options: Any,
+    ) -> Request[FullOutput]:
+        """The whole answer at once, when the run is over, however long that takes.
 
-    def _context(self, memory: Mapping[str, Any] | None) -> dict[str, Any]:
-        thread = (memory or {}).get("thread")
-        if isinstance(thread, Mapping):
-            thread = cast("Mapping[str, Any]", thread).get("id")
-        context = {"url": self._http.address.url, "thread": thread, "resource": (memory or {}).get("resource")}
-        return {key: value for key, value in context.items() if value is not None}
+        As in Mastra, `text` joins the texts of all steps, where a stream's `text` is what follows the last tool call.
+        A run that fails raises ServerError with the reason; one that waits for an approval or for data has the status
+        suspended, and is answered by `approve_tool_call` or `resume_stream` with its `run_id`.
+        """
+        checked, structured = schema_options(schema, structured_output)
+        named = {
+            "memory": memory,
+            "structured_output": structured,
+            "max_steps": max_steps,
+            "run_id": run_id,
+            "require_tool_approval": require_tool_approval,
+        }
+        body = stream_body(messages, False, {**named, **options})
 
-    async def _describe(self) -> AgentInfo:
-        try:
-            raw = await self._http.get(self._path)
-        except NotFound as error:
-            await self._not_found(error)
-        return AgentInfo.of(self.id, _dict(self._http, self._path, raw))
+        async def ask() -> FullOutput:
+            answer = await self._routes.post("/generate", body, patient=True)
+            out = MastraModelOutput(agent=self.id, engine=self._http.engine)
+            return await full_output(answer, out, checked)
 
-    async def _not_found(self, error: NotFound) -> NoReturn:
-        """Raise the error with the agents that exist; as it is if this agent is one of them."""
-        try:
-            available = (await list_agents(self._http)).ids
-        except ClientError:
-            available = []
-        if self.id in available:
-            raise error from None
-        raise AgentNotFound(_suggest(self.id, self._http.address.url, available), url=error.url, available=available)
+        return Request(self._http.engine, ask)
+
+    def observe(
+        self,
+        run_id: str,
+        *,
+        offset: int | None = None,
+        schema: Any = None,
+        reconnect: bool = True,
+        **bounds: Unpack[Bounds],
+    ) -> Request[MastraModelOutput]:
+        """A run of a durable agent, from its first event or from the one with index `offset`; the run isn't touched.
+
+        A run that isn't known raises RunNotFound after 10 s, since servers then keep silent; with an `offset` that
+        limit doesn't hold. Stopping this output only stops observing.
+        """
+        checked = ObjectSchema(schema) if schema is not None else None
+        limits = make_limits(bounds)
+
+        async def open_stream() -> MastraModelOutput:
+            priced_limits = await self._priced(limits, bounds)
+            source = ObserveSource(self._routes, run_id, offset, reconnect=reconnect)
+            await source.begin()
+            return self._output(checked, priced_limits).start(source)
+
+        return begin(self._http.engine, open_stream)
+
+    def subscribe(
+        self, thread: str, resource: str, *, once: bool = False, **bounds: Unpack[Bounds]
+    ) -> Request[MastraModelOutput]:
+        """The runs of a thread, whoever starts them: the active one from its start, then all that follow.
+
+        They are the turns of one output, which never ends by itself: cancel it, which doesn't touch the runs. Awaited
+        values follow the first run. With `once` it ends with the first run.
+        """
+        limits = make_limits(bounds)
+
+        async def open_stream() -> MastraModelOutput:
+            priced_limits = await self._priced(limits, bounds)
+            body = {"threadId": thread, "resourceId": resource}
+            stream = await self._routes.stream("/threads/subscribe", body)
+            memory = {"thread": thread, "resource": resource}
+            out = self._output(None, priced_limits, memory=memory, until_idle=True, endless=True)
+            decoder = ChunkDecoder(self._http.max_event_bytes)
+            return out.start(SubscribeSource(stream, decoder, once=once))
+
+        return begin(self._http.engine, open_stream)
+
+    # --- runs that wait, and stopping ------------------------------------------------------------------------------
+
+    def approve_tool_call(self, run_id: str, tool_call_id: str, **options: Any) -> Request[MastraModelOutput]:
+        """Let a call run that waits for approval; gives the output that goes on. Raises AlreadyResumed, ClientError.
+
+        options: those of `stream` that shall hold from here on.
+        """
+        return self._answer("approve", run_id, tool_call_id, options)
+
+    def decline_tool_call(
+        self, run_id: str, tool_call_id: str, *, reason: str | None = None, **options: Any
+    ) -> Request[MastraModelOutput]:
+        """Refuse a call that waits for approval; the model is told the reason. Raises AlreadyResumed, ClientError."""
+        return self._answer("decline", run_id, tool_call_id, options, reason=reason)
+
+    def resume_stream(
+        self, run_id: str, data: Any, tool_call_id: str | None = None, **options: Any
+    ) -> Request[MastraModelOutput]:
+        """Give a suspended run its data; gives the output that goes on. Raises AlreadyResumed, ClientError.
+
+        tool_call_id: which call is meant, where several wait.
+        """
+        return self._answer("resume", run_id, tool_call_id, options, data=data)
+
+    def suspended_runs(self, *, thread: str | None = None, resource: str | None = None) -> Request[SuspendedRuns]:
+        """The runs of this agent that wait for somebody, as the server knows them. Raises ClientError."""
+        return Request(self._http.engine, lambda: suspended_runs(self._routes, thread=thread, resource=resource))
+
+    def abort(self, thread: str, resource: str) -> Request[bool]:
+        """Stop the active run of a thread, whoever started it; False if there is none. Raises ClientError."""
+
+        async def ask() -> bool:
+            body = {"threadId": thread, "resourceId": resource}
+            return (await self._routes.post("/threads/abort", body)).get("aborted") is True
+
+        return Request(self._http.engine, ask)
+
+    # --- shared ----------------------------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        answer: Answer,
+        run_id: str,
+        tool_call_id: str | None,
+        options: Mapping[str, Any],
+        *,
+        reason: str | None = None,
+        data: Any = None,
+    ) -> Request[MastraModelOutput]:
+        checked, body, bounds = answer_options(options)
+        limits = make_limits(bounds)
+        question = Question(run_id, tool_call_id)
+
+        async def send() -> MastraModelOutput:
+            return await send_answer(
+                self._routes,
+                question,
+                answer,
+                reason=reason,
+                data=data,
+                options=body,
+                schema=checked,
+                limits=await self._priced(limits, bounds),
+            )
+
+        return begin(self._http.engine, send)
+
+    async def _priced(self, limits: Limits, bounds: Bounds) -> Limits:
+        if limits.max_cost_usd is None:
+            return limits
+        return priced(limits, await self._routes.describe(), bounds.get("prices"))
+
+    def _output(
+        self,
+        schema: ObjectSchema | None,
+        limits: Limits,
+        *,
+        memory: Mapping[str, Any] | None = None,
+        until_idle: bool = False,
+        endless: bool = False,
+    ) -> MastraModelOutput:
+        """An output of a run that was started elsewhere."""
+        return MastraModelOutput(
+            control=RemoteControl(self._routes, {"memory": dict(memory)} if memory else {}),
+            schema=schema,
+            agent=self.id,
+            until_idle=until_idle,
+            endless=endless,
+            limits=limits,
+            context=run_context(self._http, memory),
+            engine=self._http.engine,
+        )
 
     def __repr__(self) -> str:
         return f"<RemoteAgent {clean(self.id, 80)} at {self._http.address.url}: await .stream(…), .describe()>"
-
-
-async def list_agents(http: Http) -> AgentList:
-    """The agents of a server. Raises ClientError."""
-    raw = _dict(http, "/agents", await http.get("/agents", {"partial": "true"}))
-    return AgentList([AgentInfo.of(key, _dict(http, "/agents", value)) for key, value in raw.items()])
 
 
 def _prompt(messages: list[dict[str, Any]]) -> str | None:
     """What the user asked last, for views."""
     asked = [record.text for record in message_records(messages) if record.role == "user"]
     return asked[-1] or None if asked else None
-
-
-def _dict(http: Http, path: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise not_mastra(http.address, f"{http.address.api}{path}", "answered with other JSON")
-    return cast("dict[str, Any]", value)
-
-
-def _suggest(agent_id: str, url: str, available: list[str]) -> str:
-    shown = clean(agent_id, 80)
-    close = get_close_matches(agent_id, available, 1)
-    hint = f" Did you mean {clean(close[0], 80)!r}?" if close else ""
-    some = ", ".join(clean(name, 80) for name in available[:20])
-    more = f" and {len(available) - 20} more" if len(available) > 20 else ""
-    return f"no agent {shown!r} at {url}.{hint}" + (f" There are: {some}{more}" if available else "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nbmastra.client.address import ServerAddress
-from nbmastra.client.agent import RemoteAgent, list_agents
+from nbmastra.client.agent import RemoteAgent
+from nbmastra.client.agent_routes import list_agents
 from nbmastra.client.decode import DEFAULT_MAX_EVENT_BYTES
 from nbmastra.client.http import Http
 from nbmastra.client.info import AgentList
 from nbmastra.client.request import Request
+from nbmastra.client.suspended import SuspendedRuns, suspended_runs_of_all
 from nbmastra.engine import Engine
 
 __all__ = ["MastraClient"]
@@ -44,6 +46,8 @@ class MastraClient:
         """The server's address, without secrets."""
         return self._http.address.url
 
+    # --- agents ----------------------------------------------------------------------------------------------------
+
     def agents(self) -> Request[AgentList]:
         """The agents that the server has. Raises ClientError."""
         return Request(self._http.engine, lambda: list_agents(self._http))
@@ -51,6 +55,10 @@ class MastraClient:
     def agent(self, agent_id: str) -> RemoteAgent:
         """One agent; whether it exists shows when it is used."""
         return RemoteAgent(self._http, agent_id)
+
+    def suspended_runs(self, *, thread: str | None = None, resource: str | None = None) -> Request[SuspendedRuns]:
+        """The runs of all agents that wait for somebody, newest first; they can be answered. Raises ClientError."""
+        return Request(self._http.engine, lambda: suspended_runs_of_all(self._http, thread=thread, resource=resource))
 
     def __repr__(self) -> str:
         return f"<MastraClient {self.url}: .agent(id), await .agents()>"

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, cast
 
+from nbmastra.client.budgets import Bounds
 from nbmastra.errors import SettingsError
 from nbmastra.messages import Messages, wire_messages
 from nbmastra.output import ObjectSchema
 
-__all__ = ["UntilIdle", "camel", "schema_options", "stream_body"]
+__all__ = ["UntilIdle", "answer_options", "camel", "schema_options", "stream_body"]
 
 UntilIdle = bool | Mapping[str, Any]
 
@@ -53,7 +54,11 @@ _FLAT = frozenset(("model_settings", "structured_output", "tracing_options"))
 
 def stream_body(messages: Messages, until_idle: UntilIdle, options: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON body of a stream request: None is left out, names become camelCase. Raises SettingsError."""
-    body: dict[str, Any] = {"messages": wire_messages(messages)}
+    return {"messages": wire_messages(messages), **_body(until_idle, options)}
+
+
+def _body(until_idle: UntilIdle, options: Mapping[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = {}
     for name, value in options.items():
         _refuse_typo(name)
         if value is not None:
@@ -61,6 +66,15 @@ def stream_body(messages: Messages, until_idle: UntilIdle, options: Mapping[str,
     if until_idle is not False:
         body["untilIdle"] = True if until_idle is True else _camel_keys(until_idle)
     return body
+
+
+def answer_options(options: Mapping[str, Any]) -> tuple[ObjectSchema | None, dict[str, Any], Bounds]:
+    """Schema, body and bounds of what is given with an answer to a suspended run. Raises SettingsError."""
+    left = dict(options)
+    bounds = cast("Bounds", {name: left.pop(name) for name in Bounds.__annotations__ if name in left})
+    checked, structured = schema_options(left.pop("schema", None), left.pop("structured_output", None))
+    until_idle: UntilIdle = left.pop("until_idle", False)
+    return checked, _body(until_idle, {**left, "structured_output": structured}), bounds
 
 
 def schema_options(

@@ -60,6 +60,7 @@ class MastraModelOutput(RunValues):
         prompt: str | None = None,
         previous: MastraModelOutput | None = None,
         until_idle: bool = False,
+        endless: bool = False,
         limits: Limits | None = None,
         answered: Iterable[str] = (),
         context: dict[str, Any] | None = None,
@@ -72,6 +73,7 @@ class MastraModelOutput(RunValues):
         self.prompt = prompt
         self.previous: MastraModelOutput | None = previous
         self.until_idle = until_idle
+        self._endless = endless  # the source decides what its end is: after an error or a question more may follow
         self.control: Control = control if control is not None else NoControl()
         self.context: dict[str, Any] = context or {}
         """Facts for views and recordings: url, thread, resource."""
@@ -139,7 +141,7 @@ class MastraModelOutput(RunValues):
         breath = time.perf_counter()
         while True:
             # A recording tells its own times, and its end.
-            settling = state.settling and self._source_at is None
+            settling = state.settling and self._source_at is None and not self._endless
             wait = SETTLE_S if settling else limits.wait_s(self.elapsed_s)
             batch: Batch | None = None
             if wait is None:

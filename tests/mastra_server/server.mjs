@@ -159,6 +159,9 @@ const agents = {
     [...call('d1', 'agent-sub', { prompt: 'say hi' }), finish('tool-calls', usage(15, 8))],
     [...text('t1', 'The sub-agent said hi.'), finish('stop', usage(30, 12))]), { agents: { sub }, memory }),
   slow, 'durable': createDurableAgent({ agent: agent('durable', scripted([...text('t0', longText.slice(0, 4000), 20), finish('stop', usage(10, 800))])) }),
+  'durable-tools': createDurableAgent({ agent: agent('durable-tools', scripted(
+    [...text('n0', 'Let me look that up.'), ...call('c1', 'weather', { city: 'Paris' }), finish('tool-calls', usage(15, 8))],
+    [...text('t1', 'It is 21 °C in Paris.'), finish('stop', usage(30, 12))]), { tools: { weather } }) }),
   ...tripAgents({ agent, scripted, text, reasoning, call, finish, usage, memory }),
   long: agent('long', scripted([...text('t0', longText, 8), finish('stop', usage(10, 9000))])),
 };
@@ -168,9 +171,22 @@ const increment = createStep({ id: 'increment', inputSchema: z.object({ n: z.num
   execute: async ({ inputData }) => ({ n: inputData.n + 1 }) });
 const arithmetic = createWorkflow({ id: 'arithmetic', inputSchema: z.object({ n: z.number() }), outputSchema: z.object({ n: z.number() }) })
   .then(double).then(increment).commit();
+const confirm = createStep({ id: 'confirm', inputSchema: z.object({ n: z.number() }), outputSchema: z.object({ n: z.number(), by: z.string() }),
+  suspendSchema: z.object({ question: z.string() }), resumeSchema: z.object({ by: z.string() }),
+  execute: async ({ inputData, resumeData, suspend }) => (resumeData ? { n: inputData.n, by: resumeData.by } : suspend({ question: `Is ${inputData.n} right?` })) });
+const confirmed = createWorkflow({ id: 'confirmed', inputSchema: z.object({ n: z.number() }), outputSchema: z.object({ n: z.number(), by: z.string() }) })
+  .then(double).then(confirm).commit();
+const asksAgent = createWorkflow({ id: 'asks-agent', inputSchema: z.object({ prompt: z.string() }), outputSchema: z.object({ text: z.string() }) })
+  .then(createStep(sub)).commit();
+const linger = createStep({ id: 'linger', inputSchema: z.object({ n: z.number() }), outputSchema: z.object({ n: z.number() }),
+  execute: async ({ inputData, abortSignal }) => new Promise((done, fail) => {
+    const timer = setTimeout(() => done(inputData), 60_000);
+    abortSignal.addEventListener('abort', () => { clearTimeout(timer); fail(new Error('cancelled')); }); }) });
+const lingering = createWorkflow({ id: 'lingering', inputSchema: z.object({ n: z.number() }), outputSchema: z.object({ n: z.number() }) })
+  .then(double).then(linger).commit();
 
 const observability = new Observability({ configs: { default: { serviceName: 'reference', exporters: [new MastraStorageExporter()] } } });
-const mastra = new Mastra({ observability, storage, agents, workflows: { arithmetic }, backgroundTasks: { enabled: true } });
+const mastra = new Mastra({ observability, storage, agents, workflows: { arithmetic, confirmed, 'asks-agent': asksAgent, lingering }, backgroundTasks: { enabled: true } });
 await mastra.getAgent('goal').setObjective('Say that it is finished', { threadId: 'goal-thread', resourceId: 'u1' });
 const app = new Hono();
 await new MastraServer({ app, mastra }).init();
