@@ -40,7 +40,7 @@ class PartialJsonError(ValueError):
 
 
 class _Tree:
-    """The value being built, in a list of one, `root`; with `hide`, lone surrogates show as U+FFFD."""
+    """The value being built, hung in a list, `root`; with `hide`, lone surrogates show as U+FFFD."""
 
     def __init__(self, hide: bool) -> None:
         self.hide = hide
@@ -52,7 +52,6 @@ class _Tree:
         self.stale = False
 
     def put(self, key: str, value: Any) -> None:
-        """Hang a value, at `key` if the open container is a dict."""
         top = self.top
         if type(top) is dict:
             key = self.key = key if key.isascii() or not self.hide else _SURROGATES.sub("\ufffd", key)
@@ -80,25 +79,27 @@ class _Tree:
         self.stale = True
 
     def snapshot(self) -> Any:
+        """A copy of what is open, in which what is closed is shared, since it never changes again."""
         if self.stale:
-            self.frozen, self.stale = self.copy_open()[-1][0], False
+            node = self.top.copy()
+            for parent, key in reversed(self.stack):
+                parent = parent.copy()
+                parent[key] = node
+                node = parent
+            self.frozen, self.stale = node[0], False
         return self.frozen
-
-    def copy_open(self) -> list[Any]:
-        """Copies of the open containers, innermost first; what is closed is shared, since it never changes again."""
-        copies = [child := self.top.copy()]
-        for parent, key in reversed(self.stack):
-            copies.append(copy := parent.copy())
-            copy[key] = child
-            child = copy
-        return copies
 
     def exact(self) -> _Tree:
         """A tree that goes on from here and hides nothing."""
         tree = _Tree(hide=False)
-        tree.top, *parents = copies = self.copy_open()
-        tree.stack = [(copy, key) for copy, (_, key) in zip(reversed(parents), self.stack, strict=True)]
-        tree.root, tree.key, tree.stale = copies[-1], self.key, True
+        seen = self.frozen, self.stale
+        self.stale = True
+        tree.root.append(self.snapshot())
+        self.frozen, self.stale = seen  # that snapshot is nobody else's: it will grow
+        for _, key in self.stack:
+            tree.stack.append((tree.top, key))
+            tree.top = tree.top[key]
+        tree.key, tree.stale = self.key, True
         return tree
 
 
@@ -117,7 +118,8 @@ class PartialJson:
         self.position = 0
         self.failed: PartialJsonError | None = None
         self._max_depth = max_depth
-        self._trees = [_Tree(hide=True)]  # what is shown and, from the first lone surrogate on, the exact value
+        self._shown = _Tree(hide=True)
+        self._trees = [self._shown]  # and, from the first lone surrogate on, the exact one
         self._expected = self._VALUE
         self._reader: Callable[[PartialJson, str, int], int] | None = None
         self._in_key = False  # the open string is a key
@@ -130,13 +132,13 @@ class PartialJson:
     @property
     def value(self) -> Any:
         """The live value, which grows in place; None before it starts."""
-        root = self._trees[0].root
+        root = self._shown.root
         return root[0] if root else None
 
     @property
     def started(self) -> bool:
         """The root value shows, so a `value` of None is a null."""
-        return bool(self._trees[0].root)
+        return bool(self._shown.root)
 
     @property
     def complete(self) -> bool:
@@ -146,14 +148,14 @@ class PartialJson:
     @property
     def path(self) -> tuple[str | int, ...]:
         """Keys and indexes that lead to the newest value: the one that opened, grew or closed last."""
-        tree = self._trees[0]
+        tree = self._shown
         nodes = [*tree.stack, (tree.top, tree.key)][1:]
         path = [key if type(node) is dict else len(node) - 1 for node, key in nodes]
         return tuple(path if tree.top else path[:-1])
 
     def closed_items(self, path: tuple[str | int, ...]) -> int:
         """How many items of the list at `path` are closed, and so final; 0 if there is no list (yet)."""
-        tree = self._trees[0]
+        tree = self._shown
         node: Any = tree.root
         try:
             for key in (0, *path):
@@ -175,11 +177,11 @@ class PartialJson:
 
     def snapshot(self) -> Any:
         """The value so far, which later feeds don't change; what is closed is shared, what is open copied on change."""
-        return self._trees[0].snapshot()
+        return self._shown.snapshot()
 
     def close(self) -> Any:
         """Return the finished value; PartialJsonError if the text stopped being JSON or stops in the middle."""
-        at_number = self._reader is PartialJson._number and not self._trees[0].stack
+        at_number = self._reader is PartialJson._number and not self._shown.stack
         self._read(" " if at_number else "", 0)  # nothing else ends a number at the root
         if not self.complete:
             raise PartialJsonError("the text ends in the middle", self.position)
@@ -188,16 +190,14 @@ class PartialJson:
     def _read(self, text: str, i: int) -> None:
         if self.failed is not None:
             raise self.failed.with_traceback(None)
-        size = len(text)
         try:
-            while i < size:
+            while i < len(text):
                 reader = self._reader or self._expected.get(text[i])
                 if reader is None:
                     self._fail(f"unexpected {text[i]!r}", i)
                 i = reader(self, text, i)
         except PartialJsonError as error:
-            self.failed = error
-            self.position = error.position
+            self.failed, self.position = error, error.position
             raise
 
     def _fail(self, message: str, i: int) -> NoReturn:
@@ -209,11 +209,12 @@ class PartialJson:
 
     def _end_value(self) -> None:
         self._reader = None
-        if self._trees[0].stack:
-            self._expected = self._AFTER_FIELD if type(self._trees[0].top) is dict else self._AFTER_ITEM
+        if self._shown.stack:
+            self._expected = self._AFTER_FIELD if type(self._shown.top) is dict else self._AFTER_ITEM
         else:
             self._expected = self._END
-            self._trees = self._trees[-1:]
+            self._shown = self._trees[-1]
+            self._trees = [self._shown]
 
     def _space(self, text: str, i: int) -> int:
         return _SPACE(text, i).end()
@@ -223,11 +224,11 @@ class PartialJson:
         return i + 1
 
     def _comma(self, text: str, i: int) -> int:
-        self._expected = self._KEY if type(self._trees[0].top) is dict else self._ITEM
+        self._expected = self._KEY if type(self._shown.top) is dict else self._ITEM
         return i + 1
 
     def _open(self, text: str, i: int) -> int:
-        if len(self._trees[0].stack) >= self._max_depth:
+        if len(self._shown.stack) >= self._max_depth:
             self._fail(f"deeper than {self._max_depth}", i)
         is_dict = text[i] == "{"
         for tree in self._trees:
@@ -279,7 +280,7 @@ class PartialJson:
             piece = self._high + piece
             self._high = ""
         if not piece.isascii() and len(self._trees) == 1 and _SURROGATES.search(piece):
-            self._trees.append(self._trees[0].exact())
+            self._trees.append(self._shown.exact())
         if self._in_key:
             self._token.append(piece)
         elif piece:
@@ -360,8 +361,7 @@ class _Forgiving(PartialJson):
     _ITEM = PartialJson._FIRST_ITEM
 
     def read_to_end(self, text: str, start: int) -> PartialJsonError | None:
-        """Read `text[start:]` as all there is; a cut number counts as far as it is one."""
-        token = ""
+        token = ""  # a cut number, which counts as far as it is one
         try:
             self._read(text, start)
             self.position = len(text)

@@ -4,7 +4,7 @@ import copy
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from types import FrameType
 from typing import Any
@@ -15,90 +15,7 @@ from hypothesis import strategies as st
 
 from nbmastra import partial_json
 from nbmastra.partial_json import PartialJson, PartialJsonError, recover_json
-
-# ---- documents
-
-# Whole strings are drawn, not characters: that is ten times faster, and the writer below varies how they are written.
-PLAIN = st.sampled_from(
-    [
-        "",
-        "a",
-        "ab",
-        '"',
-        "\\",
-        "\\u12",
-        "/\n\t\b",
-        "é",
-        "a\u2028",
-        "😀",
-        "😀é\ufffd",
-        ",}]:",
-        "\x7f\x00",
-        " 0 ",
-        "true",
-        "long " * 5,
-    ]
-)
-STRINGS = PLAIN | st.sampled_from(
-    ["\ud800", "\udc00", "\ud83d", "\ud83dx", "\ude00\ud83d", "é\ud800\ud800", "\ud83d😀\ude00", "\ud83d\\\ud83d"]
-)
-SEEDS = st.integers(0, 2**32)
-NUMBERS = st.sampled_from([0, -0.0, 1, -17, 10**30, 1.5, 1e300, -2.5e-7, 5e-324, 0.1]) | st.integers(-1000, 1000)
-
-
-def values(strings: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
-    scalars = strings | NUMBERS | st.booleans() | st.none()
-    return st.recursive(
-        scalars, lambda v: st.lists(v, max_size=4) | st.dictionaries(strings, v, max_size=4), max_leaves=10
-    )
-
-
-@st.composite
-def documents(draw: st.DrawFn, strings: st.SearchStrategy[str] = STRINGS, duplicates: bool = True) -> str:
-    """A value written in a random style: white space, escapes, surrogates as \\uXXXX or raw, duplicate keys."""
-    rng = random.Random(draw(SEEDS))
-
-    def space() -> str:
-        return rng.choice(["", "", "", " ", "\n\t", "\r"])
-
-    def escape(text: str) -> str:
-        units = text.encode("utf-16-be", "surrogatepass")
-        digits = [f"{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2)]
-        return '"' + "".join("\\u" + (d.upper() if rng.random() < 0.3 else d) for d in digits) + '"'
-
-    def write(value: Any) -> str:
-        if isinstance(value, dict):
-            fields = [(key, write(item)) for key, item in value.items()]
-            if duplicates and fields and rng.random() < 0.3:
-                fields.insert(0, (rng.choice(fields)[0], rng.choice(["1", "[]", '{"z":[2]}', '"old"'])))
-            inside = ",".join(f"{space()}{write(key)}{space()}:{space()}{item}{space()}" for key, item in fields)
-            return "{" + (inside or space()) + "}"
-        if isinstance(value, list):
-            return "[" + (",".join(space() + write(item) + space() for item in value) or space()) + "]"
-        if isinstance(value, str) and rng.random() < 0.3:
-            return escape(value)
-        return json.dumps(value, ensure_ascii=rng.random() < 0.5)
-
-    return space() + write(draw(values(strings))) + space()
-
-
-def pieces(text: str, rng: random.Random) -> Iterator[str]:
-    longest = rng.choice([1, 3, 8, 40])
-    while text:
-        size = rng.randint(0, longest)
-        yield text[:size]
-        text = text[size:]
-
-
-def grows(before: Any, after: Any) -> bool:
-    """Nothing that `before` shows is lost or another in `after`; strings, lists and dicts may be longer."""
-    if isinstance(before, str):
-        return isinstance(after, str) and after.startswith(before)
-    if isinstance(before, list):
-        return isinstance(after, list) and len(before) <= len(after) and all(map(grows, before, after))
-    if isinstance(before, dict):
-        return isinstance(after, dict) and all(key in after and grows(item, after[key]) for key, item in before.items())
-    return type(before) is type(after) and before == after
+from tests.support.json_documents import PLAIN, SEEDS, documents, grows, pieces, values
 
 
 def feed_by(size: int, parser: PartialJson, text: str) -> None:
@@ -534,73 +451,6 @@ def test_depth_is_limited_without_recursion() -> None:
         PartialJson().feed("[" * 100_000)
     with pytest.raises(PartialJsonError, match="deeper than 2"):
         PartialJson(max_depth=2).feed('{"a":[{')
-
-
-# ---- arguments of a tool call
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("", {}),
-        ("{}", {}),
-        ('{"city":"Lima"}', {"city": "Lima"}),
-        ('{"city":"Lima"}<|call|>', {"city": "Lima"}),
-        ('{"city":"Lima",}', {"city": "Lima"}),
-        ('{"days":[1,2,],}<|call|>', {"days": [1, 2]}),
-        ('{}{"city":"Lima"}', {"city": "Lima"}),
-        ('{} {} {"city":"Li"}{"city":"Lima"}<|call|>', {"city": "Lima"}),
-        ('{}{"city":"Lima"}{}', {"city": "Lima"}),
-        ('{"city":"Lima"}{}', {"city": "Lima"}),
-        ("{}<|call|>", {}),
-        ("null", None),
-        ("[]", []),
-        ("0", 0),
-    ],
-)
-def test_b23_arguments_are_recovered(text: str, value: Any) -> None:
-    got, error = recover_json(text)
-    assert error is None
-    assert repr(got) == repr(value)
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "message"),
-    [
-        ('{"city":"Li', {"city": "Li"}, "the text ends in the middle at character 11"),
-        ('{"city":', {}, "the text ends in the middle"),
-        ('{"a":1,"city":Lima}', {"a": 1}, "unexpected 'L' at character 14"),
-        ('{}{"city":"Li', {"city": "Li"}, "the text ends in the middle at character 13"),
-        ('{}, {"city":"Lima"}', {}, "unexpected ',' at character 2"),
-        ('<|call|>{"city":"Lima"}', None, "unexpected '<' at character 0"),
-        ('{"a":1,,}', {"a": 1}, "unexpected ','"),
-        ("Infinity", None, "unexpected 'I'"),
-        ("  ", None, "the text ends in the middle"),
-        ("[" + "9" * 5000, [], "the text ends in the middle"),
-        ("1e", 1, "bad number '1e' at character 0"),
-        ("\x1b[0m", None, r"unexpected '\x1b'"),
-    ],
-)
-def test_b23_arguments_that_cannot_be_recovered_come_with_an_error(text: str, value: Any, message: str) -> None:
-    got, error = recover_json(text)
-    assert repr(got) == repr(value)
-    assert error is not None
-    assert error.startswith(message)
-
-
-@given(documents())
-@settings(max_examples=100, deadline=None)
-def test_b23_valid_json_is_read_as_json_loads_does_and_no_cut_is_silent(text: str) -> None:
-    want = json.loads(text)
-    assert repr(recover_json(text)) == repr((want, None))
-    for end in range(1, len(text)):
-        value, error = recover_json(text[:end])
-        try:
-            whole = json.loads(text[:end])
-        except ValueError:
-            assert error
-        else:
-            assert repr((value, error)) == repr((whole, None))
 
 
 # ---- cost
