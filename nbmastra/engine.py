@@ -165,6 +165,7 @@ class Engine:
 
     def forget(self) -> None:
         """In a forked child: the parent's thread isn't here, so begin anew."""
+        _of_parents.append(self._stack)  # kept: when it goes, it would wait for that thread
         self.__init__(self._name)
 
 
@@ -197,6 +198,7 @@ def _start_here(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> 
 
 
 _own_tasks: set[asyncio.Task[Any]] = set()
+_of_parents: list[ExitStack | None] = []
 
 _engine = Engine()
 atexit.register(_engine.close)
