@@ -179,6 +179,15 @@ class Document:
         """The node's tag."""
         return self._nodes[id].tag
 
+    def ticks(self, id: str) -> bool:
+        """True while the browser shows time passing there."""
+        return self._nodes[id].since is not None
+
+    def end(self, id: str) -> int:
+        """Length of the node's html in UTF-16 units: where a patch adds to it."""
+        node = self._nodes[id]
+        return _units(node.html or "") if node.wide else len(node.html or "")
+
     def get_attr(self, id: str, name: str) -> str | None:
         """The attribute's value; None if it isn't set."""
         return self._nodes[id].attrs.get(name)

@@ -62,8 +62,12 @@ class LiveWidget(anywidget.AnyWidget):
         self._seq = 0
         self._id = uuid.uuid4().hex[:12]
         self._lock = threading.RLock()
+        self.begin(self.doc)
         super().__init__(**traits)
         keep_front_end_shell(self.comm)
+
+    def begin(self, doc: Document) -> None:
+        """Override it to make the document that the widget opens with."""
 
     @traitlets.default("_esm")
     def _default_esm(self) -> str:
@@ -86,7 +90,7 @@ class LiveWidget(anywidget.AnyWidget):
         """Remove it from every display and free it; its layout is a widget of its own, and no one else's."""
         if self.comm is not None:
             super().close()
-            self.layout.close()
+            self.layout.close()  # pyright: ignore[reportUnknownMemberType]
 
     def boot(self) -> dict[str, Any]:
         """The whole document as of the last message, from which a display starts."""

@@ -192,8 +192,11 @@ class View {
     } else if (kind === "a") {
       for (const [name, value] of Object.entries(rest[0])) this.setAttribute(el, id, name, value);
     } else if (kind === "s") {
-      if (this.node(id).s === null) this.clocks.delete(id);
-      else this.clocks.add(id);
+      this.clocks.add(id);
+      if (this.node(id).s === null) {
+        this.clocks.delete(id);
+        this.dirty.add(id); // the time it showed gives way to its own content
+      }
     } else if (kind === "-") {
       el.remove();
       for (const gone of [el, ...el.querySelectorAll("*")]) this.forget(this.ids.get(gone));
@@ -232,7 +235,7 @@ class View {
   repaint() {
     this.painting = 0;
     for (const caret of this.carets.values()) caret.remove();
-    for (const id of this.dirty) paint(this.els.get(id), this.node(id).h);
+    for (const id of this.dirty) paint(this.els.get(id), this.node(id).h ?? "");
     this.dirty.clear();
     for (const [id, caret] of this.carets) putAtEnd(this.els.get(id), caret);
   }

@@ -1,0 +1,207 @@
+"""`RunView`: one run, live, and what goes on from it when somebody answers.
+
+out.log ──news──▶ Pacer ──draw──▶ HeaderBar, PartsView ──frame──▶ every display
+   ▲                                                                   │
+out.cancel / approve / decline / resume  ◀──────── acts ───────────────┘
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from nbmastra.engine import Job, get_engine
+from nbmastra.errors import NbMastraError, ObjectError
+from nbmastra.fold import ToolCall, WorkflowStep
+from nbmastra.output import Answer, MastraModelOutput
+from nbmastra.widgets.document import Document
+from nbmastra.widgets.format import one_line
+from nbmastra.widgets.header import FootBar, HeaderBar, status_of
+from nbmastra.widgets.icons import look
+from nbmastra.widgets.live import Act, LiveWidget
+from nbmastra.widgets.pacing import Pacer
+from nbmastra.widgets.parts import PartsView
+from nbmastra.widgets.stage import Answering
+
+__all__ = ["RunView"]
+
+_log = logging.getLogger(__name__)
+
+
+class RunView(LiveWidget):
+    """The live view of an output, running or finished. It follows the chain: after an answer it shows what goes on.
+
+    `on_end(view)` is called on the engine's loop whenever a run of the chain is over and drawn.
+    """
+
+    def __init__(self, out: MastraModelOutput, *, on_end: Callable[[RunView], None] | None = None) -> None:
+        self.out = out
+        self.first = out
+        self._on_end = on_end
+        self._acts: dict[str, Callable[[Act], None]] = {}
+        self._job: Job[None] | None = None
+        self._foot: str | None = None
+        super().__init__()
+        if not out.done:
+            self._job = get_engine().start(self._pump)
+
+    # --- drawing ----------------------------------------------------------------------------------------------------
+
+    def begin(self, doc: Document) -> None:
+        """The document at the start: whole for a finished run, else the frame that `_pump` fills."""
+        out = self.out
+        agent = one_line(out.agent or out.state.agent_id or "an agent", 60)
+        self._root = doc.add(cls="nbm nbm-run", attrs={"role": "group", "aria-label": f"Run of {agent}"})
+        self._header = HeaderBar(doc, self._root, out)
+        self.on(self._header.stop, lambda _: self.out.cancel())
+        self._body = doc.add(self._root, "div", "nbm-run__body")
+        if out.prompt:
+            prompt = doc.add(self._body, "p", "nbm-prompt")
+            doc.add(prompt, "b", text="You")
+            doc.add(prompt, "span", "nbm-prompt__text", text=out.prompt[:4000])
+        self._parts = PartsView(self, self._body, out.state, agent)
+        self._news = doc.add(self._root, "div", "nbm-sr", html="", attrs={"role": "status", "aria-live": "polite"})
+        if out.done:
+            self._draw_end()
+
+    async def _pump(self) -> None:
+        out, seen = self.out, 0
+        over = anyio.Event()
+        out.on_done(over.set)
+
+        async def news() -> bool:
+            nonlocal seen
+            if seen:
+                await out.log.wait(seen)
+            closed, seen = out.log.closed, max(1, len(out.log.items))
+            return not closed
+
+        await Pacer(self._draw, news, over.wait).pump()
+        self._watch_next()
+
+    def _draw(self) -> None:
+        with self.frame():
+            try:
+                if self.out.done:
+                    self._draw_end()
+                else:
+                    self._header.update(self.out)
+                    self._parts.update()
+            except Exception:  # a view that can't draw something must not take the run with it
+                _log.exception("a part of the run could not be drawn")
+                self._say("A part of this run could not be shown; the run itself goes on.")
+        if self.out.done and self._on_end is not None:
+            self._on_end(self)
+
+    def _draw_end(self) -> None:
+        out = self.out
+        self._header.update(out)
+        self._parts.settle()
+        self._judge()
+        self._foot = None if out.status == "suspended" else self._new_foot()
+        what = look(status_of(out)).word.lower()
+        reason = f": {one_line(out.status_reason)}" if out.status not in ("success", "running") else ""
+        self._say(f"Run of {one_line(out.agent or out.state.agent_id or 'an agent', 60)} {what}{reason}")
+
+    def _new_foot(self) -> str:
+        root = self.doc.add(self._root, before=self._news)
+        FootBar(self.doc, root, self.out)
+        return root
+
+    def _judge(self) -> None:
+        """Mark what of a finished object doesn't fit its schema."""
+        part, schema = self.out.state.object, self.out.schema
+        if part is None or schema is None or self.out.status != "success":
+            return
+        try:
+            schema.validate(part.value)
+        except ObjectError as error:
+            self._parts.judge(part, error)
+
+    def _say(self, words: str) -> None:
+        self.doc.set_text(self._news, words)
+
+    # --- the stage of the parts -------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run's start."""
+        return self.out.elapsed_s
+
+    @property
+    def can(self) -> frozenset[str]:
+        """What may be answered."""
+        return self.out.control.can
+
+    def on(self, node: str, act: Callable[[Act], None]) -> None:
+        """What a control does; called on the engine's loop, inside of a frame."""
+        self._acts[node] = act
+
+    def on_act(self, act: Act) -> None:
+        """Hand a click over to the engine's loop."""
+        if act.name == "stop":
+            self.out.cancel()  # by the shortest way: it only sets a flag and wakes the loop
+        else:
+            get_engine().start(self._perform, act)
+
+    async def _perform(self, act: Act) -> None:
+        perform = self._acts.get(act.node)
+        if perform is not None:
+            with self.frame():
+                perform(act)
+
+    def answer(
+        self, call: ToolCall | WorkflowStep, answer: Answer, question: Answering, *, reason: str = "", data: Any = None
+    ) -> None:
+        """Send an answer to the run's source; the question is told what became of it."""
+        get_engine().start(self._answer, call.tool_call_id, answer, question, reason, data)
+
+    async def _answer(self, call_id: str, answer: Answer, question: Answering, reason: str, data: Any) -> None:
+        out = self.out
+        try:
+            if answer == "approve":
+                await out.approve(call_id)
+            elif answer == "decline":
+                await out.decline(call_id, reason=reason or None)
+            else:
+                await out.resume(data, tool_call_id=call_id)
+        except NbMastraError as error:
+            with self.frame():
+                question.failed(str(error))
+
+    # --- the chain --------------------------------------------------------------------------------------------------
+
+    def _watch_next(self) -> None:
+        if self.out.next is not None:
+            self._follow(self.out.next)
+            return
+        if self.out.status != "suspended":
+            return
+        here = weakref.ref(self)  # a suspended run may live long, the view need not
+
+        def follow(out: MastraModelOutput) -> None:
+            view = here()
+            if view is not None and view.comm is not None:
+                view._follow(out)
+
+        self.out.on_next(follow)
+
+    def _follow(self, out: MastraModelOutput) -> None:
+        with self.frame() as doc:
+            cards = self._parts.waiting_cards()
+            self.out = out
+            self._parts = PartsView(self, self._body, out.state, one_line(out.agent or "The agent", 60), cards)
+            doc.set_attr(self._header.stop, "disabled", None)
+        self._job = get_engine().start(self._pump)
+
+    def close(self) -> None:
+        """Remove the view from every display and stop drawing; the run goes on."""
+        if self._job is not None:
+            self._job.cancel()
+            self._job = None
+        self._acts.clear()
+        super().close()
