@@ -12,6 +12,8 @@ from nbmastra.client.http import Http
 from nbmastra.client.info import AgentList
 from nbmastra.client.request import Request
 from nbmastra.client.suspended import SuspendedRuns, suspended_runs_of_all
+from nbmastra.client.workflow import RemoteWorkflow, list_workflows
+from nbmastra.client.workflow_info import WorkflowList
 from nbmastra.engine import Engine
 
 __all__ = ["MastraClient"]
@@ -59,6 +61,16 @@ class MastraClient:
     def suspended_runs(self, *, thread: str | None = None, resource: str | None = None) -> Request[SuspendedRuns]:
         """The runs of all agents that wait for somebody, newest first; they can be answered. Raises ClientError."""
         return Request(self._http.engine, lambda: suspended_runs_of_all(self._http, thread=thread, resource=resource))
+
+    # --- workflows -------------------------------------------------------------------------------------------------
+
+    def workflows(self) -> Request[WorkflowList]:
+        """The workflows that the server has. Raises ClientError."""
+        return Request(self._http.engine, lambda: list_workflows(self._http))
+
+    def workflow(self, workflow_id: str) -> RemoteWorkflow:
+        """One workflow; whether it exists shows when it is used."""
+        return RemoteWorkflow(self._http, workflow_id)
 
     def __repr__(self) -> str:
         return f"<MastraClient {self.url}: .agent(id), await .agents()>"
