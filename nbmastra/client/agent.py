@@ -197,18 +197,16 @@ class RemoteAgent:
         They are the turns of one output, which never ends by itself: cancel it, which doesn't touch the runs. Awaited
         values follow the first run. With `once` it ends with the first run.
         """
-        limits = make_limits(bounds)
+        make_limits(bounds)  # what is wrong with them is said at once
+        return begin(self._http.engine, lambda: self.subscribe_now(thread, resource, once=once, bounds=bounds))
 
-        async def open_stream() -> MastraModelOutput:
-            priced_limits = await self._priced(limits, bounds)
-            body = {"threadId": thread, "resourceId": resource}
-            stream = await self._routes.stream("/threads/subscribe", body)
-            memory = {"thread": thread, "resource": resource}
-            out = self._output(None, priced_limits, memory=memory, until_idle=True, endless=True)
-            decoder = ChunkDecoder(self._http.max_event_bytes)
-            return out.start(SubscribeSource(stream, decoder, once=once))
-
-        return begin(self._http.engine, open_stream)
+    async def subscribe_now(self, thread: str, resource: str, *, once: bool, bounds: Bounds) -> MastraModelOutput:
+        """As `subscribe`, on the engine's loop."""
+        limits = await self._priced(make_limits(bounds), bounds)
+        stream = await self._routes.stream("/threads/subscribe", {"threadId": thread, "resourceId": resource})
+        memory = {"thread": thread, "resource": resource}
+        out = self._output(None, limits, memory=memory, until_idle=True, endless=True)
+        return out.start(SubscribeSource(stream, ChunkDecoder(self._http.max_event_bytes), once=once))
 
     # --- runs that wait, and stopping ------------------------------------------------------------------------------
 

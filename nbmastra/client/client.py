@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Unpack
 
 from nbmastra.client.address import ServerAddress
 from nbmastra.client.agent import RemoteAgent
-from nbmastra.client.agent_routes import list_agents
+from nbmastra.client.agent_routes import begin, json_dict, list_agents
+from nbmastra.client.background import BackgroundTasks
+from nbmastra.client.budgets import Bounds
 from nbmastra.client.decode import DEFAULT_MAX_EVENT_BYTES
+from nbmastra.client.history import Page, RemoteThread, get_trace, list_threads, list_traces
 from nbmastra.client.http import Http
 from nbmastra.client.info import AgentList
 from nbmastra.client.request import Request
@@ -15,6 +19,9 @@ from nbmastra.client.suspended import SuspendedRuns, suspended_runs_of_all
 from nbmastra.client.workflow import RemoteWorkflow, list_workflows
 from nbmastra.client.workflow_info import WorkflowList
 from nbmastra.engine import Engine
+from nbmastra.errors import NotFound
+from nbmastra.fold.reading import as_dict, as_list, as_text
+from nbmastra.output import MastraModelOutput
 
 __all__ = ["MastraClient"]
 
@@ -71,6 +78,68 @@ class MastraClient:
     def workflow(self, workflow_id: str) -> RemoteWorkflow:
         """One workflow; whether it exists shows when it is used."""
         return RemoteWorkflow(self._http, workflow_id)
+
+    # --- tasks and history -----------------------------------------------------------------------------------------
+
+    @property
+    def background_tasks(self) -> BackgroundTasks:
+        """The server's background tasks: `list`, `get`, `stream`."""
+        return BackgroundTasks(self._http)
+
+    def threads(
+        self,
+        *,
+        resource: str | None = None,
+        agent: str | None = None,
+        page: int | None = None,
+        per_page: int | None = None,
+    ) -> Request[Page]:
+        """Threads of the server's memory; `agent`: of that agent's memory. Raises ClientError."""
+        return Request(
+            self._http.engine,
+            lambda: list_threads(self._http, resource=resource, agent=agent, page=page, per_page=per_page),
+        )
+
+    def thread(self, thread_id: str, *, agent: str | None = None) -> RemoteThread:
+        """One thread: `await client.thread("t1").messages()`."""
+        return RemoteThread(self._http, thread_id, agent)
+
+    def subscribe(
+        self, thread: str, resource: str, *, agent: str | None = None, once: bool = False, **bounds: Unpack[Bounds]
+    ) -> Request[MastraModelOutput]:
+        """The runs of a thread, whoever starts them, as `agent(…).subscribe`; without `agent` by any that there is."""
+
+        async def open_stream() -> MastraModelOutput:
+            name = agent or next(iter((await list_agents(self._http)).ids), "")
+            return await self.agent(name).subscribe_now(thread, resource, once=once, bounds=bounds)
+
+        return begin(self._http.engine, open_stream)
+
+    def traces(
+        self, *, page: int | None = None, per_page: int | None = None, run_id: str | None = None
+    ) -> Request[Page]:
+        """Root spans of the runs that the server has traced, newest first, raw. Raises ClientError.
+
+        Servers write spans in batches, some seconds late.
+        """
+        return Request(self._http.engine, lambda: list_traces(self._http, page=page, per_page=per_page, run_id=run_id))
+
+    def trace(self, trace_id: str) -> Request[dict[str, Any]]:
+        """One trace, raw: `{"traceId", "spans"}`. Raises NotFound, ClientError."""
+        return Request(self._http.engine, lambda: get_trace(self._http, trace_id))
+
+    def packages(self) -> Request[dict[str, str]]:
+        """Versions of the server's Mastra packages, by name; {} if it tells none. Raises ClientError."""
+
+        async def ask() -> dict[str, str]:
+            try:
+                answer = json_dict(self._http, "/system/packages", await self._http.get("/system/packages"))
+            except NotFound:
+                return {}  # an older server
+            packages = map(as_dict, as_list(answer.get("packages")))
+            return {as_text(package.get("name")): as_text(package.get("version")) for package in packages}
+
+        return Request(self._http.engine, ask)
 
     def __repr__(self) -> str:
         return f"<MastraClient {self.url}: .agent(id), await .agents()>"
