@@ -260,8 +260,9 @@ def _shower(out: MastraModelOutput, values: Mapping[str, Any], printer: RunPrint
         return lambda: print_run(out, printer)
 
     def show_and_wait() -> None:
-        show(out)
+        shown = show(out)
         out.wait()
+        shown()
 
     return show_and_wait
 
@@ -280,6 +281,9 @@ def help_text() -> str:
         rows.append((", ".join(option.flags) + (value if option.metavar else ""), option.help))
     width = max(len(row[0]) for row in rows)
     return _USAGE + "\noptions:\n" + "\n".join(f"  {flags:<{width}}  {text}" for flags, text in rows)
+
+
+MastraMagics.mastra_stream.__doc__ = f"Ask an agent and show its answer as it comes.\n\n{help_text()}"
 
 
 def agent_variables(names: Mapping[str, Any]) -> list[str]:

@@ -43,6 +43,7 @@ def _static(name: str) -> str:
 
 
 def _boot_json(_value: None, widget: LiveWidget) -> dict[str, Any]:
+    widget._boots += 1  # pyright: ignore[reportPrivateUsage]  # a part of the class, outside of it for traitlets
     return widget.boot()
 
 
@@ -60,8 +61,11 @@ class LiveWidget(anywidget.AnyWidget):
     def __init__(self, **traits: Any) -> None:
         self.doc = Document()
         self._seq = 0
+        self._boots = 0
         self._id = uuid.uuid4().hex[:12]
         self._lock = threading.RLock()
+        self.boots = 0
+        """How often the whole document was asked for; more than once means a reloaded page, or a second one."""
         self.begin(self.doc)
         super().__init__(**traits)
         keep_front_end_shell(self.comm)
@@ -96,7 +100,13 @@ class LiveWidget(anywidget.AnyWidget):
         """The whole document as of the last message, from which a display starts."""
         with self._lock:
             self._flush()
+            self.boots += 1
             return {"id": self._id, "seq": self._seq, "nodes": self.doc.state()}
+
+    @property
+    def reloaded(self) -> bool:
+        """True if a page asked for the whole document after the widget was made: it was loaded again, or late."""
+        return self._boots > 1
 
     def _flush(self) -> None:
         ops = self.doc.take()
@@ -110,6 +120,9 @@ class LiveWidget(anywidget.AnyWidget):
         A button with `data-nbm-repeat` may act again and again; others again after their `disabled` was removed.
         """
 
+    def on_gone(self) -> None:
+        """The last display of it in a page was removed; on a kernel thread that must not wait."""
+
     def _handle_custom_msg(self, content: Any, buffers: Any) -> None:
         super()._handle_custom_msg(content, buffers)  # pyright: ignore[reportUnknownMemberType]
         if not isinstance(content, dict):
@@ -117,7 +130,10 @@ class LiveWidget(anywidget.AnyWidget):
         message = cast("dict[str, Any]", content)
         name, node = message.get("act"), message.get("node")
         if name == "sync":
+            self._boots -= 1  # a page that missed something, not a new one
             self.send_state("_boot")  # pyright: ignore[reportUnknownMemberType]
+        elif name == "gone":
+            self.on_gone()
         elif isinstance(name, str) and isinstance(node, str) and self._accept(node):
             arg, values = message.get("arg"), message.get("values")
             self.on_act(Act(name, arg if isinstance(arg, str) else "", _values(values), node))

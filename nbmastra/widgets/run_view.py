@@ -8,6 +8,7 @@ out.cancel / approve / decline / resume  ◀──────── acts ──
 from __future__ import annotations
 
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,8 @@ from nbmastra.widgets.icons import look
 from nbmastra.widgets.live import Act, LiveWidget
 from nbmastra.widgets.pacing import Pacer
 from nbmastra.widgets.parts import PartsView
+from nbmastra.widgets.placement import Placement, show_bundle, widget_view
+from nbmastra.widgets.snapshot import snapshot
 from nbmastra.widgets.stage import Answering
 
 __all__ = ["RunView"]
@@ -35,18 +38,24 @@ _log = logging.getLogger(__name__)
 class RunView(LiveWidget):
     """The live view of an output, running or finished. It follows the chain: after an answer it shows what goes on.
 
-    `on_end(view)` is called on the engine's loop whenever a run of the chain is over and drawn.
+    Shown in a cell, it is replaced by plain output (`snapshot`) when the run is over, and freed; a run that waits for
+    an answer keeps its view.
     """
 
-    def __init__(self, out: MastraModelOutput, *, on_end: Callable[[RunView], None] | None = None) -> None:
+    def __init__(self, out: MastraModelOutput) -> None:
         self.out = out
         self.first = out
-        self._on_end = on_end
+        self.ended = threading.Event()
+        """Set when a run of the chain is over, drawn, and replaced where it is shown."""
+        self._placement = Placement()
         self._acts: dict[str, Callable[[Act], None]] = {}
         self._job: Job[None] | None = None
         self._foot: str | None = None
         super().__init__()
-        if not out.done:
+        if out.done:
+            self.ended.set()
+            self._watch_next()
+        else:
             self._job = get_engine().start(self._pump)
 
     # --- drawing ----------------------------------------------------------------------------------------------------
@@ -68,6 +77,10 @@ class RunView(LiveWidget):
         if out.done:
             self._draw_end()
 
+    def _watch(self) -> None:
+        """Draw what comes, from now on."""
+        self._job = get_engine().start(self._pump)
+
     async def _pump(self) -> None:
         out, seen = self.out, 0
         over = anyio.Event()
@@ -80,10 +93,11 @@ class RunView(LiveWidget):
             closed, seen = out.log.closed, max(1, len(out.log.items))
             return not closed
 
-        await Pacer(self._draw, news, over.wait).pump()
+        await Pacer(self.draw, news, over.wait).pump()
         self._watch_next()
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Show what is new, as one message; on the engine's loop."""
         with self.frame():
             try:
                 if self.out.done:
@@ -94,23 +108,39 @@ class RunView(LiveWidget):
             except Exception:  # a view that can't draw something must not take the run with it
                 _log.exception("a part of the run could not be drawn")
                 self._say("A part of this run could not be shown; the run itself goes on.")
-        if self.out.done and self._on_end is not None:
-            self._on_end(self)
+        if self.out.done:
+            self._end()
+
+    def _end(self) -> None:
+        """Leave plain output behind: the saved notebook needs no kernel then."""
+        waits = self.out.status == "suspended" and bool(self.can) and bool(self.out.waiting)
+        try:
+            view = widget_view(self) if waits else None
+            shown = self._placement.replace(snapshot(self.out, self.first), view)
+            # After a page reload the cell keeps the view, so it must stay alive.
+            if shown and not waits and self.boots <= 1:
+                self.close()
+        except Exception:
+            _log.exception("the view could not be replaced by its snapshot")
+        finally:
+            self.ended.set()
+
+    def _ipython_display_(self) -> None:
+        if self.out.done and not self.out.waiting:
+            show_bundle(snapshot(self.out, self.first))
+        else:
+            self._placement.add(widget_view(self), repr(self.out))
 
     def _draw_end(self) -> None:
         out = self.out
         self._header.update(out)
         self._parts.settle()
         self._judge()
-        self._foot = None if out.status == "suspended" else self._new_foot()
+        if out.status != "suspended":
+            FootBar(self.doc, self.doc.add(self._root, before=self._news), out)
         what = look(status_of(out)).word.lower()
         reason = f": {one_line(out.status_reason)}" if out.status not in ("success", "running") else ""
         self._say(f"Run of {one_line(out.agent or out.state.agent_id or 'an agent', 60)} {what}{reason}")
-
-    def _new_foot(self) -> str:
-        root = self.doc.add(self._root, before=self._news)
-        FootBar(self.doc, root, self.out)
-        return root
 
     def _judge(self) -> None:
         """Mark what of a finished object doesn't fit its schema."""
@@ -196,7 +226,13 @@ class RunView(LiveWidget):
             self.out = out
             self._parts = PartsView(self, self._body, out.state, one_line(out.agent or "The agent", 60), cards)
             doc.set_attr(self._header.stop, "disabled", None)
+            self.ended.clear()
         self._job = get_engine().start(self._pump)
+
+    def remark(self, words: str) -> None:
+        """Add a line below the run, for what the view itself has to say."""
+        with self.frame() as doc:
+            doc.add(self._body, "p", "nbm-muted nbm-line", text=words)
 
     def close(self) -> None:
         """Remove the view from every display and stop drawing; the run goes on."""

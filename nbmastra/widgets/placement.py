@@ -1,0 +1,48 @@
+"""Where a view stands in the notebook, and how plain output takes its place when the run is over."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, cast
+
+from IPython import display as ipython
+
+__all__ = ["Placement", "show_bundle"]
+
+_WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def show_bundle(bundle: Mapping[str, Any], display_id: str = "") -> None:
+    """Put a mime bundle into the current cell."""
+    ipython.display(dict(bundle), raw=True, display_id=display_id or uuid.uuid4().hex)
+
+
+class Placement:
+    """The cells that show one view; each is an output with an id, so that it can be replaced from anywhere, later."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+
+    def add(self, view: Mapping[str, Any], words: str) -> None:
+        """Show the view in the current cell."""
+        display_id = uuid.uuid4().hex
+        self._ids.append(display_id)
+        show_bundle({**view, "text/plain": words}, display_id)
+
+    def replace(self, bundle: Mapping[str, Any], view: Mapping[str, Any] | None = None) -> bool:
+        """Put plain output in the view's place (beside it where `view` is given); True if it stood anywhere.
+
+        JupyterLab does so for what it displayed itself; after a page reload it keeps the view (NOTEBOOK, "Reopened").
+        """
+        whole = {**(view or {}), **bundle}
+        for display_id in self._ids:
+            ipython.update_display(whole, raw=True, display_id=display_id)
+        return bool(self._ids)
+
+
+def widget_view(widget: object) -> dict[str, Any]:
+    """The part of a widget's mime bundle that makes a front end show it; {} if it was closed."""
+    bundle: Any = cast("Any", widget)._repr_mimebundle_()
+    data: Any = bundle[0] if isinstance(bundle, tuple) else bundle
+    return {_WIDGET_VIEW: data[_WIDGET_VIEW]} if data and _WIDGET_VIEW in data else {}
