@@ -1,4 +1,4 @@
-"""The command line: `nbmastra stream AGENT PROMPT`, `demo`, `replay FILE`, `agents`."""
+"""The command line: `nbmastra stream AGENT PROMPT`, `demo`, `replay FILE`, `agents`, `doctor`."""
 
 from __future__ import annotations
 
@@ -80,6 +80,10 @@ def _agents(args: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(args: argparse.Namespace) -> int:
+    return report(examine(args.url), as_json=args.json)
+
+
 def _show(out: MastraModelOutput, args: argparse.Namespace) -> int:
     """Print a run to its end; its exit code."""
     journal = record(out, args.record) if getattr(args, "record", None) else None
@@ -94,6 +98,7 @@ def _show(out: MastraModelOutput, args: argparse.Namespace) -> int:
                 print_run(out, printer)
             except KeyboardInterrupt:
                 interrupted = True
+                out.cancel()
                 out.wait(timeout=5)
                 printer.close()
     finally:
@@ -180,6 +185,10 @@ def _parser() -> _Parser:
     agents = _command(commands, "agents", _agents, "list the server's agents")
     _add(agents, RUN_OPTIONS[0])
     agents.add_argument("--json", action="store_true", help="as JSON")
+
+    doctor = _command(commands, "doctor", _doctor, "check packages, notebook and server, and say what is missing")
+    _add(doctor, RUN_OPTIONS[0])
+    doctor.add_argument("--json", action="store_true", help="as JSON")
     return parser
 
 
@@ -223,3 +232,7 @@ def _speed(text: str) -> float | None:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"takes a number above 0 or max, not {text[:60]!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

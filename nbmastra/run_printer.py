@@ -317,7 +317,7 @@ def print_run(out: MastraModelOutput, printer: RunPrinter) -> None:
         printer.update()
         if closed:
             break
-        with interruptible(out.cancel):
+        with interruptible(out.cancel, blocking=True):
             out.log.wait_blocking(seen, printer.wait_s)
     printer.close()
 
@@ -336,5 +336,5 @@ def print_json(out: MastraModelOutput, file: TextIO) -> None:
         file.flush()
         if closed:
             return
-        with interruptible(out.cancel):
+        with interruptible(out.cancel, blocking=True):
             out.log.wait_blocking(printed)
