@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from IPython import display as ipython
+from IPython.core.display_functions import display, update_display
 
 __all__ = ["Placement", "show_bundle"]
 
+# IPython has no types.
+_show = cast("Callable[..., object]", display)
+_update = cast("Callable[..., object]", update_display)
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def show_bundle(bundle: Mapping[str, Any], display_id: str = "") -> None:
     """Put a mime bundle into the current cell."""
-    ipython.display(dict(bundle), raw=True, display_id=display_id or uuid.uuid4().hex)
+    _show(dict(bundle), raw=True, display_id=display_id or uuid.uuid4().hex)
 
 
 class Placement:
@@ -37,12 +40,12 @@ class Placement:
         """
         whole = {**(view or {}), **bundle}
         for display_id in self._ids:
-            ipython.update_display(whole, raw=True, display_id=display_id)
+            _update(whole, raw=True, display_id=display_id)
         return bool(self._ids)
 
 
 def widget_view(widget: object) -> dict[str, Any]:
     """The part of a widget's mime bundle that makes a front end show it; {} if it was closed."""
     bundle: Any = cast("Any", widget)._repr_mimebundle_()
-    data: Any = bundle[0] if isinstance(bundle, tuple) else bundle
+    data = cast("dict[str, Any] | None", bundle[0] if isinstance(bundle, tuple) else bundle)
     return {_WIDGET_VIEW: data[_WIDGET_VIEW]} if data and _WIDGET_VIEW in data else {}
