@@ -63,7 +63,7 @@ def test_an_offset_begins_in_the_middle_and_stopping_to_observe_leaves_the_run_a
     assert observed.wait(5).status == "cancelled"
     assert out.wait(20).status == "success"
     tail = client.agent("durable").observe(run_id, offset=190).result(10).wait(20)
-    assert [chunk.event for chunk in tail.full_stream][0] == 190
+    assert next(iter(tail.full_stream)).event == 190
     assert out.text.result().endswith(tail.text.result())
 
 
