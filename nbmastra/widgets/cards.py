@@ -180,7 +180,8 @@ class Card:
             word = ""
         else:
             word = tone.word
-        doc.set_html(self._word, f'<span class="nbm-status nbm-status--{tone.tone}">{word}</span>' if word else "")
+        cls = "nbm-status" if tone.tone == "running" else f"nbm-status nbm-status--{tone.tone}"
+        doc.set_html(self._word, f'<span class="{cls}">{word}</span>' if word else "")
         if facts.duration_s is not None:
             doc.since(self._time, None)
             doc.set_text(self._time, seconds(facts.duration_s))
@@ -191,7 +192,9 @@ class Card:
             doc.set_text(self._time, "")
 
     def _draw_result(self, facts: Facts) -> None:
-        if facts.error is None and not facts.has_result:
+        # A nested run shows its own answer, so the call's arguments and result would say everything twice.
+        self._doc.set_attr(self._columns, "hidden", "" if facts.nested and facts.error is None else None)
+        if facts.error is None and (facts.nested or not facts.has_result):
             return
         if self._result is None:
             self._result = _Result(self._stage, self._columns)

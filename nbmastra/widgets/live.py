@@ -64,8 +64,6 @@ class LiveWidget(anywidget.AnyWidget):
         self._boots = 0
         self._id = uuid.uuid4().hex[:12]
         self._lock = threading.RLock()
-        self.boots = 0
-        """How often the whole document was asked for; more than once means a reloaded page, or a second one."""
         self.begin(self.doc)
         super().__init__(**traits)
         keep_front_end_shell(self.comm)
@@ -100,7 +98,6 @@ class LiveWidget(anywidget.AnyWidget):
         """The whole document as of the last message, from which a display starts."""
         with self._lock:
             self._flush()
-            self.boots += 1
             return {"id": self._id, "seq": self._seq, "nodes": self.doc.state()}
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,10 @@ from nbmastra.widgets.stage import Answering
 __all__ = ["RunView"]
 
 _log = logging.getLogger(__name__)
+_UNSAVED = "The page was loaded again during this run: show the output in a cell to keep its result in the notebook."
+_MAX_LEAVING = 20
+_leaving: deque[RunView] = deque()
+"""Views that plain output has replaced, oldest first; where no page says that they are gone, they are bounded."""
 
 
 class RunView(LiveWidget):
@@ -50,13 +55,13 @@ class RunView(LiveWidget):
         self._placement = Placement()
         self._acts: dict[str, Callable[[Act], None]] = {}
         self._job: Job[None] | None = None
-        self._foot: str | None = None
+        self._replaced = False
         super().__init__()
         if out.done:
             self.ended.set()
             self._watch_next()
         else:
-            self._job = get_engine().start(self._pump)
+            self._watch()
 
     # --- drawing ----------------------------------------------------------------------------------------------------
 
@@ -117,13 +122,32 @@ class RunView(LiveWidget):
         try:
             view = widget_view(self) if waits else None
             shown = self._placement.replace(snapshot(self.out, self.first), view)
-            # After a page reload the cell keeps the view, so it must stay alive.
-            if shown and not waits and self.boots <= 1:
-                self.close()
+            if shown and not waits:
+                self._give_way()
         except Exception:
             _log.exception("the view could not be replaced by its snapshot")
         finally:
             self.ended.set()
+
+    def _give_way(self) -> None:
+        """Close when the page says that the view is gone: one that was closed or loaded again may still need it."""
+        self._replaced = True
+        if self.reloaded:
+            with self.frame() as doc:
+                doc.add(self._body, "p", "nbm-muted nbm-line", text=_UNSAVED)
+        _leaving.append(self)
+        if len(_leaving) > _MAX_LEAVING:
+            _leaving.popleft().close()
+
+    def on_gone(self) -> None:
+        """The page removed the view; if the snapshot stands in its place, it is no longer needed."""
+        if self._replaced:
+            get_engine().start(self._leave)
+
+    async def _leave(self) -> None:
+        if self in _leaving:
+            _leaving.remove(self)
+        self.close()
 
     def _ipython_display_(self) -> None:
         if self.out.done and not self.out.waiting:
@@ -227,12 +251,7 @@ class RunView(LiveWidget):
             self._parts = PartsView(self, self._body, out.state, one_line(out.agent or "The agent", 60), cards)
             doc.set_attr(self._header.stop, "disabled", None)
             self.ended.clear()
-        self._job = get_engine().start(self._pump)
-
-    def remark(self, words: str) -> None:
-        """Add a line below the run, for what the view itself has to say."""
-        with self.frame() as doc:
-            doc.add(self._body, "p", "nbm-muted nbm-line", text=words)
+        self._watch()
 
     def close(self) -> None:
         """Remove the view from every display and stop drawing; the run goes on."""

@@ -352,7 +352,7 @@ def test_removing_a_display_leaves_nothing_behind(front: Front) -> None:
     front.display()
     front.page.evaluate("async () => { window.gone = shown[0].el.querySelector('button'); await shown[0].remove(); }")
     assert front.html(0) == ""
-    front.page.evaluate("shown[0].el.append(gone); gone.click()")
+    front.page.evaluate("async () => { shown[0].el.append(gone); gone.click(); }")
     assert front.sent() == []
     front.doc.patch(text, 1, "1")
     message = front.message()
@@ -361,9 +361,20 @@ def test_removing_a_display_leaves_nothing_behind(front: Front) -> None:
     assert "01" in front.html(1)
     assert front.html(0).count("<") == 2
     front.page.evaluate("stop()")
+    assert front.sent() == []
     left = front.page.evaluate("[model.listeners['msg:custom'].size, model.listeners['change:_boot'].size]")
     assert left == [0, 0]
     assert front.html(1) == ""
+
+
+def test_the_kernel_is_told_when_the_last_display_is_removed(front: Front) -> None:
+    front.start()
+    front.display()
+    front.display()
+    front.page.evaluate("shown[0].remove()")
+    assert front.sent() == []
+    front.page.evaluate("shown[1].remove()")
+    assert front.sent() == [{"act": "gone"}]
 
 
 def test_a_reader_who_wants_no_motion_gets_none(front: Front) -> None:

@@ -40,6 +40,7 @@ class Store {
   }
 
   close() {
+    this.closed = true;
     this.model.off("msg:custom", this.onMessage);
     this.model.off("change:_boot", this.onBoot);
     for (const view of this.views) view.close();
@@ -149,6 +150,7 @@ class View {
     this.timers.forEach(clearTimeout);
     this.store.views.delete(this);
     this.el.replaceChildren();
+    if (!this.store.views.size && !this.store.closed) this.model.send({ act: "gone" });
   }
 
   node(id) {
@@ -327,14 +329,20 @@ function makeCaret() {
   return caret;
 }
 
-// The place where the next character will stand: behind the last text, however deep.
+// Behind the last thing written, however deep.
 function putAtEnd(el, caret) {
-  for (;;) {
-    let last = el.lastChild;
-    while (last?.nodeType === Node.TEXT_NODE && !last.data.trim()) last = last.previousSibling;
-    if (last?.nodeType === Node.ELEMENT_NODE && !ATOM.test(last.localName)) el = last;
-    else return last ? last.after(caret) : el.append(caret);
+  const last = lastWritten(el);
+  if (last) last.after(caret);
+  else el.append(caret);
+}
+
+function lastWritten(el) {
+  for (let node = el.lastChild; node; node = node.previousSibling) {
+    if (node.nodeType === Node.TEXT_NODE ? node.data.trim() : ATOM.test(node.localName)) return node;
+    const last = lastWritten(node);
+    if (last) return last;
   }
+  return null;
 }
 
 function paint(el, html) {
