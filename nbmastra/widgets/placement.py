@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
-from IPython.core.display_functions import display, update_display
+import IPython.core.display_functions
 
 __all__ = ["Placement", "show_bundle"]
 
-# IPython has no types.
-_show = cast("Callable[..., object]", display)
-_update = cast("Callable[..., object]", update_display)
+_ipython = cast("Any", IPython.core.display_functions)  # has no types
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def show_bundle(bundle: Mapping[str, Any], display_id: str = "") -> None:
     """Put a mime bundle into the current cell."""
-    _show(dict(bundle), raw=True, display_id=display_id or uuid.uuid4().hex)
+    _ipython.display(dict(bundle), raw=True, display_id=display_id or uuid.uuid4().hex)
 
 
 class Placement:
@@ -40,7 +38,7 @@ class Placement:
         """
         whole = {**(view or {}), **bundle}
         for display_id in self._ids:
-            _update(whole, raw=True, display_id=display_id)
+            _ipython.update_display(whole, raw=True, display_id=display_id)
         return bool(self._ids)
 
 
