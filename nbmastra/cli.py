@@ -12,6 +12,7 @@ from typing import Any, NoReturn, cast
 
 from nbmastra._version import __version__
 from nbmastra.client import MastraClient
+from nbmastra.doctor import examine, report
 from nbmastra.errors import NbMastraError, RunError, SettingsError
 from nbmastra.output import MastraModelOutput
 from nbmastra.recording import demo_recording, record, replay
