@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["tests.support.no_skips", "tests.support.mastra", "tests.support.lab"]
+pytest_plugins = ["tests.support.no_skips", "tests.support.mastra", "tests.support.kernel", "tests.support.lab"]
 
 
 @pytest.fixture(scope="session")
