@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nbmastra.client import MastraClient, RemoteAgent
     from nbmastra.config import configure
     from nbmastra.recording import RecordedAgent, demo_agent, demo_recording, load_recording, record, replay
+    from nbmastra.widgets.run_view import RunView
+    from nbmastra.widgets.snapshot import snapshot
 
 __all__ = [
     "Chunk",
@@ -34,6 +36,7 @@ __all__ = [
     "NbMastraError",
     "RecordedAgent",
     "RemoteAgent",
+    "RunView",
     "UnknownChunk",
     "__version__",
     "configure",
@@ -43,6 +46,7 @@ __all__ = [
     "parse_chunk",
     "record",
     "replay",
+    "snapshot",
 ]
 
 _LAZY = {
@@ -55,6 +59,8 @@ _LAZY = {
     "load_recording": "nbmastra.recording",
     "record": "nbmastra.recording",
     "replay": "nbmastra.recording",
+    "RunView": "nbmastra.widgets.run_view",
+    "snapshot": "nbmastra.widgets.snapshot",
 }
 
 
@@ -83,4 +89,9 @@ def _display(out: MastraModelOutput) -> None:
     import_module("nbmastra.display").show(out)
 
 
+def _frame(name: str, out: MastraModelOutput, options: dict[str, Any]) -> Any:
+    return import_module("nbmastra.frames").frame_of(name, out, options)
+
+
 hooks.display = _display
+hooks.frame = _frame

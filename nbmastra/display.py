@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
-
-from IPython.display import display
+import threading
+from importlib import import_module
+from typing import Any, cast
 
 from nbmastra.output import MastraModelOutput
 from nbmastra.run_printer import RunPrinter, look_for
 
 __all__ = ["in_notebook", "show"]
-
-_LAST_FRAME_S = 10.0
 
 
 def in_notebook() -> bool:
@@ -23,16 +20,26 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def show(out: MastraModelOutput) -> Callable[[], object]:
-    """Show an output in the current cell, a running one live; gives what waits until it is shown to its end."""
-    if in_notebook():
-        from nbmastra.widgets.run_view import RunView
+def show(out: MastraModelOutput) -> threading.Event:
+    """Show an output in the current cell; a running one goes on growing there, but not in plain IPython.
 
-        view = RunView(out)
-        display(view)
-        return lambda: view.ended.wait(_LAST_FRAME_S)
-    if out.done:
+    The event is set when nothing more will change in the cell for now: the run is over and its view replaced.
+    """
+    if in_notebook():
+        # Loaded here, because plain IPython does without widgets.
+        from nbmastra.widgets.placement import show_bundle
+        from nbmastra.widgets.run_view import RunView
+        from nbmastra.widgets.snapshot import snapshot
+
+        if not out.done or out.waiting:
+            view = RunView(out)
+            cast("Any", import_module("IPython.display")).display(view)
+            return view.ended
+        show_bundle(snapshot(out))
+    elif out.done:
         RunPrinter(out, look_for(sys.stdout)).close()
     else:
         print(repr(out))
-    return lambda: None
+    done = threading.Event()
+    done.set()
+    return done

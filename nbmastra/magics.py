@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,6 +54,7 @@ OPTIONS = (
     Option(("--no-raise",), "a failed run doesn't mark the cell as failed"),
     Option(("--record",), "record the run in a file (.jsonl, .jsonl.gz)", "FILE"),
 )
+_LAST_DRAWING_S = 3.0
 _HINT = "%mastra help lists the options"
 _FIELD = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
 
@@ -209,8 +212,17 @@ def _prompt_of(agent: str, rest: str, cell: str | None) -> str:
 def _show_to_the_end(out: MastraModelOutput, values: Mapping[str, Any]) -> None:
     """Show a run until it is over. Raises for a failed one, and for an interrupted one."""
     printer = RunPrinter(out, look_for(sys.stdout))
+    shown: threading.Event | None = None
     try:
-        _shower(out, values, printer)()
+        if values["quiet"]:
+            out.wait()
+        elif values["format"] == "json":
+            print_json(out, sys.stdout)
+        elif _as_text(values):
+            print_run(out, printer)
+        else:
+            shown = show(out)
+            out.wait()
     except KeyboardInterrupt:
         out.cancel("interrupted")
         out.wait(timeout=5)
@@ -218,6 +230,9 @@ def _show_to_the_end(out: MastraModelOutput, values: Mapping[str, Any]) -> None:
             printer.close()
         kept = f"; what came is kept in {values['out']}" if values["out"] else ""
         raise RunInterrupted(f"the run was stopped{kept}") from None
+    finally:
+        if shown is not None:
+            shown.wait(_LAST_DRAWING_S)  # what the view leaves behind belongs into this cell, before it ends
     if not values["no_raise"]:
         _raise_failure(out)
 
@@ -245,26 +260,11 @@ def _show_in_background(out: MastraModelOutput, values: Mapping[str, Any]) -> No
     elif values["format"] == "markdown":
         show(out)
     else:
-        work = _shower(out, values, RunPrinter(out, look_for(sys.stdout)))
+        printer = RunPrinter(out, look_for(sys.stdout))
+        in_json = values["format"] == "json"
+        work = partial(print_json, out, sys.stdout) if in_json else partial(print_run, out, printer)
         # In a copy of this cell's context, ipykernel sends to this cell what the thread prints.
         threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True).start()
-
-
-def _shower(out: MastraModelOutput, values: Mapping[str, Any], printer: RunPrinter) -> Callable[[], object]:
-    """What shows a run and returns when it is over."""
-    if values["quiet"]:
-        return out.wait
-    if values["format"] == "json":
-        return lambda: print_json(out, sys.stdout)
-    if _as_text(values):
-        return lambda: print_run(out, printer)
-
-    def show_and_wait() -> None:
-        shown = show(out)
-        out.wait()
-        shown()
-
-    return show_and_wait
 
 
 def _as_text(values: Mapping[str, Any]) -> bool:
@@ -298,6 +298,8 @@ def agent_variables(names: Mapping[str, Any]) -> list[str]:
 def register(shell: Any) -> None:
     """Add the magics and their completion to a shell."""
     unregister(shell)
+    if in_notebook():
+        import_module("nbmastra.widgets.run_view")  # now, so that the first answer need not wait for it
     magics = MastraMagics(shell)
     shell.register_magics(magics)
     matcher = complete(magics.agent_ids, lambda: agent_variables(shell.user_ns), OPTIONS)

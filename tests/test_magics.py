@@ -20,9 +20,10 @@ from nbmastra import MastraModelOutput, demo_agent, load_recording
 from nbmastra.client.decode import ChunkDecoder
 from nbmastra.config import configure, settings
 from nbmastra.errors import MastraStreamError, NbMastraError, ObjectError, SettingsError, StreamTruncated
-from tests.support.kernel import Kernel
+from tests.support.kernel import Kernel, Shown
 from tests.support.mastra import MastraServer
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 STREAMS = Path(__file__).parent / "data/streams"
 
 
@@ -477,6 +478,59 @@ def test_b44_a_background_run_prints_into_its_own_cell_only(kernel: Kernel) -> N
     assert second.text == "two\n"
     assert second.of("display_data", "update_display_data", "execute_result") == []
     assert "Ride round the lake on Saturday" in first.shown.text
+
+
+def views(shown: Shown) -> list[dict[str, Any]]:
+    return [content for content in shown.of("display_data") if WIDGET in content["data"]]
+
+
+def test_a_live_view_gives_its_place_to_plain_output_before_the_cell_ends(kernel: Kernel) -> None:
+    kernel.run("agent = nbmastra.demo_agent(speed=10)")
+    shown = kernel.run("%%mastra_stream agent -o out\nhi")
+    [view] = views(shown)
+    [update] = shown.of("update_display_data")
+    assert update["transient"] == view["transient"]
+    assert WIDGET not in update["data"]
+    assert "Lakeside meadow" in update["data"]["text/html"]
+    assert "Lakeside meadow" in update["data"]["text/markdown"]
+    assert shown.text == ""
+
+
+def test_b44_a_background_view_stays_in_its_own_cell(kernel: Kernel) -> None:
+    kernel.run("agent = nbmastra.demo_agent(speed=20)")
+    first = kernel.start("%%mastra_stream agent --background -o out\nhi")
+    assert first.reply()["status"] == "ok"
+    assert len(views(first.shown)) == 1
+    second = kernel.run("print('two')\n_ = out.wait()")
+    while not first.shown.of("update_display_data"):
+        kernel.read_message()
+    assert second.text == "two\n"
+    assert second.of("display_data", "update_display_data", "execute_result") == []
+
+
+def test_an_output_as_a_cells_last_line_shows_itself_in_a_kernel(kernel: Kernel) -> None:
+    shown = kernel.run("out = nbmastra.load_recording(nbmastra.demo_recording())\nout")
+    [content] = shown.of("display_data")
+    assert WIDGET not in content["data"]
+    assert "Lakeside meadow" in content["data"]["text/html"]
+    running = kernel.start("out = nbmastra.replay(nbmastra.demo_recording(), 20)\nout")
+    running.reply()
+    assert len(views(running.shown)) == 1
+    kernel.run("_ = out.wait()")
+    while not running.shown.of("update_display_data"):
+        kernel.read_message()
+
+
+def test_an_interrupt_leaves_a_snapshot_of_what_came(kernel: Kernel) -> None:
+    kernel.run("agent = nbmastra.demo_agent()")
+    cell = kernel.start("%%mastra_stream agent -o out\nhi")
+    while "forecast" not in json.dumps(cell.shown.of("comm_msg")):
+        kernel.read_message()
+    kernel.interrupt()
+    assert cell.reply(5)["status"] == "error"
+    [update] = cell.shown.of("update_display_data")
+    assert "forecast" in update["data"]["text/html"]
+    assert [error["ename"] for error in cell.shown.of("error")] == ["RunInterrupted"]
 
 
 @pytest.mark.server
