@@ -146,8 +146,8 @@ class Card:
         facts = facts_of(part)
         if not facts.args and self._known_args:
             facts.args = self._known_args
-        self._summary(facts)
         self._args.draw(part, facts)
+        self._summary(facts)
         self._draw_result(facts)
         if facts.outputs:
             self._outputs = self._outputs or _Outputs(doc, self._body)
@@ -185,11 +185,11 @@ class Card:
         if facts.duration_s is not None:
             doc.since(self._time, None)
             doc.set_text(self._time, seconds(facts.duration_s))
-        elif facts.status == "running" and not doc.ticks(self._time):
-            doc.since(self._time, max(0.0, self._stage.now - facts.started_at))
-        elif facts.status != "running":
+        elif facts.status != "running" or self._stage.over:
             doc.since(self._time, None)
             doc.set_text(self._time, "")
+        elif not doc.ticks(self._time):
+            doc.since(self._time, max(0.0, self._stage.now - facts.started_at))
 
     def _draw_result(self, facts: Facts) -> None:
         # A nested run shows its own answer, so the call's arguments and result would say everything twice.

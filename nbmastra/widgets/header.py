@@ -10,7 +10,7 @@ from nbmastra.widgets.format import number, one_line, seconds
 from nbmastra.widgets.icons import COPY, STOP, status_html
 from nbmastra.widgets.markdown import escape
 
-__all__ = ["FootBar", "HeaderBar", "cost", "status_of", "tokens_per_second"]
+__all__ = ["FootBar", "HeaderBar", "agent_name", "cost", "status_of", "tokens_per_second"]
 
 
 def status_of(out: MastraModelOutput) -> str:
@@ -19,6 +19,11 @@ def status_of(out: MastraModelOutput) -> str:
         approval = any(call.status == "needs-approval" for call in out.waiting)
         return "needs-approval" if approval else "needs-input" if out.waiting else "suspended"
     return out.status
+
+
+def agent_name(out: MastraModelOutput) -> str:
+    """The agent's name or id, as far as it is known."""
+    return one_line(out.agent or out.state.agent_id or "an agent", 60)
 
 
 def tokens_per_second(state: RunState) -> float | None:
@@ -43,6 +48,7 @@ class HeaderBar:
 
     def __init__(self, doc: Document, parent: str, out: MastraModelOutput) -> None:
         self._doc = doc
+        self._root = parent
         bar = doc.add(parent, "div", "nbm-bar")
         self._status = doc.add(bar, "span", "nbm-mark", html="")
         self._title = doc.add(bar, "span", "nbm-bar__title", html="")
@@ -65,7 +71,8 @@ class HeaderBar:
     def update(self, out: MastraModelOutput) -> None:
         """Show how far the run is."""
         doc, state = self._doc, out.state
-        agent = one_line(out.agent or state.agent_id or "run", 60)
+        agent = agent_name(out)
+        doc.set_attr(self._root, "aria-label", f"Run of {agent}")
         doc.set_html(self._status, status_html(status_of(out), dot=True))
         doc.set_text(self._title, agent)
         doc.set_text(self._about, self._facts(out))

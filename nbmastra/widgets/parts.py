@@ -48,7 +48,7 @@ class PartsView:
     """All parts of one run, or of a run within a call. `update` looks at those that changed, and only at those."""
 
     def __init__(
-        self, stage: Stage, parent: str, state: RunState, who: str = "The agent", cards: dict[str, Card] | None = None
+        self, stage: Stage, parent: str, state: RunState, who: str | None = None, cards: dict[str, Card] | None = None
     ) -> None:
         self._stage = stage
         self._parent = parent
@@ -148,10 +148,11 @@ class PartsView:
         return card
 
     def _new_card(self, part: ToolCall | Task | WorkflowStep) -> Card:
-        return Card(self._stage, self._parent, part, self._who, self._nested, self._sources)
+        who = one_line(self._who or self._state.agent_id or "The agent", 60)
+        return Card(self._stage, self._parent, part, who, self._nested, self._sources)
 
     def _nested(self, parent: str, run: RunState) -> PartsView:
-        return PartsView(self._stage, parent, run, one_line(run.agent_id or "") or self._who)
+        return PartsView(self._stage, parent, run)
 
     def _task_view(self, task: Task) -> View | None:
         call = next((call for call in self._state.tool_calls if call.task_id == task.id), None)

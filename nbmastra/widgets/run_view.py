@@ -22,7 +22,7 @@ from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.output import Answer, MastraModelOutput
 from nbmastra.widgets.document import Document
 from nbmastra.widgets.format import one_line
-from nbmastra.widgets.header import FootBar, HeaderBar, status_of
+from nbmastra.widgets.header import FootBar, HeaderBar, agent_name, status_of
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.live import Act, LiveWidget
 from nbmastra.widgets.pacing import Pacer
@@ -68,8 +68,7 @@ class RunView(LiveWidget):
     def begin(self, doc: Document) -> None:
         """The document at the start: whole for a finished run, else the frame that `_pump` fills."""
         out = self.out
-        agent = one_line(out.agent or out.state.agent_id or "an agent", 60)
-        self._root = doc.add(cls="nbm nbm-run", attrs={"role": "group", "aria-label": f"Run of {agent}"})
+        self._root = doc.add(cls="nbm nbm-run", attrs={"role": "group"})
         self._header = HeaderBar(doc, self._root, out)
         self.on(self._header.stop, lambda _: self.out.cancel())
         self._body = doc.add(self._root, "div", "nbm-run__body")
@@ -77,7 +76,7 @@ class RunView(LiveWidget):
             prompt = doc.add(self._body, "p", "nbm-prompt")
             doc.add(prompt, "b", text="You")
             doc.add(prompt, "span", "nbm-prompt__text", text=out.prompt[:4000])
-        self._parts = PartsView(self, self._body, out.state, agent)
+        self._parts = PartsView(self, self._body, out.state, out.agent)
         self._news = doc.add(self._root, "div", "nbm-sr", html="", attrs={"role": "status", "aria-live": "polite"})
         if out.done:
             self._draw_end()
@@ -164,7 +163,7 @@ class RunView(LiveWidget):
             FootBar(self.doc, self.doc.add(self._root, before=self._news), out)
         what = look(status_of(out)).word.lower()
         reason = f": {one_line(out.status_reason)}" if out.status not in ("success", "running") else ""
-        self._say(f"Run of {one_line(out.agent or out.state.agent_id or 'an agent', 60)} {what}{reason}")
+        self._say(f"Run of {agent_name(out)} {what}{reason}")
 
     def _judge(self) -> None:
         """Mark what of a finished object doesn't fit its schema."""
@@ -185,6 +184,11 @@ class RunView(LiveWidget):
     def now(self) -> float:
         """Seconds since the run's start."""
         return self.out.elapsed_s
+
+    @property
+    def over(self) -> bool:
+        """True if the run is over."""
+        return self.out.done
 
     @property
     def can(self) -> frozenset[str]:
@@ -248,7 +252,7 @@ class RunView(LiveWidget):
         with self.frame() as doc:
             cards = self._parts.waiting_cards()
             self.out = out
-            self._parts = PartsView(self, self._body, out.state, one_line(out.agent or "The agent", 60), cards)
+            self._parts = PartsView(self, self._body, out.state, out.agent, cards)
             doc.set_attr(self._header.stop, "disabled", None)
             self.ended.clear()
         self._watch()

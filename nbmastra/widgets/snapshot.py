@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from nbmastra.fold import Notice, ReasoningPart, SourcePart, TextPart
 from nbmastra.output import MastraModelOutput
 from nbmastra.widgets.format import as_json, one_line, seconds, signature
-from nbmastra.widgets.header import status_of
+from nbmastra.widgets.header import agent_name, status_of
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.parts import source_words
 from nbmastra.widgets.snapshot_html import entries, html_snapshot, mark
@@ -34,11 +34,10 @@ def snapshot(out: MastraModelOutput, first: MastraModelOutput | None = None) -> 
 
 
 def _title(out: MastraModelOutput) -> str:
-    agent = one_line(out.agent or out.state.agent_id or "run", 60)
     model = one_line(out.state.model or "", 60)
     facts = ", ".join(filter(None, [model, seconds(out.elapsed_s)]))
     reason = "" if out.status == "success" else f": {one_line(out.status_reason)}"
-    return f"{agent} ({facts}) {look(status_of(out)).word.lower()}{reason}"
+    return f"{agent_name(out)} ({facts}) {look(status_of(out)).word.lower()}{reason}"
 
 
 def _markdown(outs: list[MastraModelOutput]) -> Iterator[str]:

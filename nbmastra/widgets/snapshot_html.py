@@ -29,7 +29,7 @@ from nbmastra.output import MastraModelOutput
 from nbmastra.widgets import json_tree
 from nbmastra.widgets.cards import Facts, facts_of
 from nbmastra.widgets.format import as_json, as_records, gist, number, one_line, seconds, signature, size
-from nbmastra.widgets.header import status_of, used
+from nbmastra.widgets.header import agent_name, status_of, used
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.markdown import escape, render_markdown
 from nbmastra.widgets.parts import source_words
@@ -104,7 +104,7 @@ def _head(out: MastraModelOutput) -> str:
     status = status_of(out)
     words = escape(look(status).word)
     words = words if status == "success" else f"<b>{words}</b>"
-    agent = escape(one_line(out.agent or out.state.agent_id or "run", 60))
+    agent = escape(agent_name(out))
     facts = [one_line(out.state.model or "", 60), f"{out.created_at:%d %b %Y, %H:%M} UTC", seconds(out.elapsed_s)]
     about = escape(", ".join(filter(None, facts)))
     return (

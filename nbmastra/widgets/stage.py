@@ -37,6 +37,11 @@ class Stage(Protocol):
         ...
 
     @property
+    def over(self) -> bool:
+        """True if nothing comes any more, so that no time needs to pass on the screen."""
+        ...
+
+    @property
     def can(self) -> frozenset[str]:
         """What may be answered: approve, decline, resume."""
         ...

@@ -3,31 +3,15 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
-import comm
 import ipywidgets
 import pytest
-from comm.base_comm import BaseComm
 
 from nbmastra.widgets.comms import keep_front_end_shell
 from nbmastra.widgets.live import Act, LiveWidget
 from tests.widgets.browser_copy import BrowserCopy
-
-
-class RecordingComm(BaseComm):
-    """A comm whose messages are kept instead of sent."""
-
-    def __init__(self, **options: Any) -> None:
-        self.sent: list[tuple[str, Any]] = []
-        super().__init__(**options)
-
-    def publish_msg(self, msg_type: str, data: Any = None, **_rest: Any) -> None:
-        self.sent.append((msg_type, data))
-
-    def custom(self) -> list[Any]:
-        return [data["content"] for kind, data in self.sent if kind == "comm_msg" and data["method"] == "custom"]
+from tests.widgets.recording_comm import RecordingComm
 
 
 class Clicks(LiveWidget):
@@ -37,19 +21,6 @@ class Clicks(LiveWidget):
 
     def on_act(self, act: Act) -> None:
         self.acts.append(act)
-
-
-@pytest.fixture(autouse=True)
-def comms(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordingComm]]:
-    made: list[RecordingComm] = []
-
-    def create(**options: Any) -> RecordingComm:
-        made.append(RecordingComm(**options))
-        return made[-1]
-
-    monkeypatch.setattr(comm, "create_comm", create)
-    yield made
-    ipywidgets.Widget.close_all()
 
 
 def click(widget: LiveWidget, **content: Any) -> None:
