@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nbmastra.chunks import Chunk
-from nbmastra.fold.parts import ObjectPart, Part, ReasoningPart, TextPart, ToolCall
+from nbmastra.fold.calls import ToolCall
+from nbmastra.fold.parts import ObjectPart, Part, ReasoningPart, TextPart
 from nbmastra.usage import Usage, sum_usage
 
 __all__ = ["Step", "Turn"]
@@ -66,6 +67,23 @@ class Step:
         """Seconds from its start to its first delta; None if there was none."""
         return None if self.first_token_at is None else self.first_token_at - self.started_at
 
+    @property
+    def generated_s(self) -> float | None:
+        """Seconds from its first delta to the last end of a text, a thought or a call's arguments; None if unknown."""
+        ends = [
+            end
+            for part in self.parts
+            if isinstance(part, TextPart | ToolCall)
+            and (end := part.called_at if isinstance(part, ToolCall) else part.ended_at) is not None
+        ]
+        return max(ends) - self.first_token_at if ends and self.first_token_at is not None else None
+
+    @property
+    def output_tokens_per_s(self) -> float | None:
+        """How fast the model wrote; None if tokens or time aren't known, or the time is too short to tell."""
+        tokens, seconds = self.usage.output_tokens, self.generated_s
+        return tokens / seconds if tokens is not None and seconds is not None and seconds > 0 else None
+
     def _texts(self, kind: str) -> Iterator[TextPart]:
         return (part for part in self.parts if isinstance(part, TextPart) and part.kind == kind and not part.rejected)
 
@@ -103,7 +121,7 @@ class Turn:
     @property
     def beyond_steps(self) -> Usage:
         """What the turn's total has beyond its steps together, by field; below 0 where the steps told more."""
-        return self.usage.difference(sum_usage(step.usage for step in self.steps))
+        return self.finished_usage.difference(sum_usage(step.usage for step in self.steps[: self.counted_steps]))
 
     @property
     def tool_calls(self) -> list[ToolCall]:

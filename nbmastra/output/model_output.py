@@ -24,6 +24,7 @@ from nbmastra.engine import Engine, Job, get_engine
 from nbmastra.errors import AlreadyResumed, NotSuspended
 from nbmastra.fold import RunState, ToolCall, WorkflowStep
 from nbmastra.output.control import Answer, Control, NoControl
+from nbmastra.output.frame_methods import FrameMethods
 from nbmastra.output.hooks import hooks
 from nbmastra.output.limits import Limits
 from nbmastra.output.schema import ObjectSchema
@@ -44,7 +45,7 @@ BREATH_S = 0.005
 _logger = logging.getLogger("nbmastra")
 
 
-class MastraModelOutput(RunValues):
+class MastraModelOutput(RunValues, FrameMethods):
     """A run: streams to read, values to await, and what can be done to it.
 
     Awaitable values follow the first turn, as Mastra's do; `turns`, `total` and `state` have all of it, at any moment.
@@ -170,7 +171,7 @@ class MastraModelOutput(RunValues):
 
     def feed(self, chunks: list[Chunk], at: float) -> None:
         """Take in chunks that arrived together; on the engine's loop only."""
-        apply = self.state.apply
+        apply, at = self.state.apply, round(at, 6)  # as recordings write it: both tell the same times
         for chunk in chunks:
             apply(chunk, at)
         self.log.extend(chunks)
@@ -189,7 +190,7 @@ class MastraModelOutput(RunValues):
         """The stream is over; on the engine's loop, or where nobody else has the run yet. The first call counts."""
         if self.ended is not None:
             return
-        at = self.elapsed_s if ended.at is None else ended.at
+        at = round(self.elapsed_s if ended.at is None else ended.at, 6)
         self.ended = replace(ended, at=at)
         try:
             self.state.close(at, done=ended.done, cancelled=ended.cancelled, failure=ended.failure, code=ended.code)

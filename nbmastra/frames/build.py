@@ -1,0 +1,223 @@
+"""From a source to a table: the functions that users call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast, overload
+
+import pandas as pd
+
+from nbmastra.errors import RecordingError
+from nbmastra.frames.chunks import CHUNKS, ChunkColumns
+from nbmastra.frames.columns import Column, Table, array_of
+from nbmastra.frames.outcomes import ERRORS, RUNS, failure_rows, run_rows
+from nbmastra.frames.runs import Run, Source, runs
+from nbmastra.frames.tables import (
+    MESSAGES,
+    SOURCES,
+    STEPS,
+    TASKS,
+    TOOL_CALLS,
+    message_rows,
+    source_rows,
+    step_rows,
+    task_rows,
+    tool_call_rows,
+)
+from nbmastra.frames.usage import USAGE, By, Reconciliation, grouper, spent, together
+from nbmastra.prices import OwnPrices
+
+__all__ = [
+    "TABLES",
+    "UNREAD",
+    "Columns",
+    "chunks_df",
+    "errors_df",
+    "frame_of",
+    "messages_df",
+    "runs_df",
+    "sources_df",
+    "steps_df",
+    "tasks_df",
+    "tool_calls_df",
+    "usage_df",
+]
+
+Columns = str | Sequence[str] | None
+"""Names or groups of columns; None for all of group "main"."""
+
+Frame = pd.DataFrame
+Both = tuple[pd.DataFrame, pd.DataFrame]
+
+UNREAD = Table[tuple[Path, RecordingError]](
+    "errors",
+    "What couldn't be read, with `strict=False`: one row per file.",
+    (
+        Column("source", "str", "The file.", lambda row: str(row[0])),
+        Column("error_type", "category", "Name of the error.", lambda row: type(row[1]).__name__),
+        Column("error_message", "str", "What is wrong with it.", lambda row: str(row[1])),
+    ),
+)
+
+
+@dataclass
+class _Rows:
+    """The values of a table's columns, as they are collected."""
+
+    columns: tuple[Column[Any], ...]
+    values: list[list[Any]] = field(default_factory=list[list[Any]])
+
+    def __post_init__(self) -> None:
+        self.values = [[] for _ in self.columns]
+
+    def add(self, row: Any) -> None:
+        """A row."""
+        for column, values in zip(self.columns, self.values, strict=True):
+            values.append(column.read(row))
+
+    def frame(self) -> pd.DataFrame:
+        """All of them."""
+        arrays = zip(self.columns, self.values, strict=True)
+        return pd.DataFrame({column.name: array_of(column, values) for column, values in arrays})
+
+
+class _Unread:
+    """Files that couldn't be read: raised, or counted."""
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self._rows = _Rows(UNREAD.columns)
+
+    def note(self, path: Path, error: RecordingError) -> None:
+        """A file that couldn't be read."""
+        if self.strict:
+            raise error
+        self._rows.add((path, error))
+
+    def with_frame(self, frame: pd.DataFrame) -> Frame | Both:
+        """The frame; with it what couldn't be read, if that is no error."""
+        return frame if self.strict else (frame, self._rows.frame())
+
+
+@overload
+def chunks_df(source: Source, columns: Columns = None, *, strict: Literal[True] = True) -> Frame: ...
+@overload
+def chunks_df(source: Source, columns: Columns = None, *, strict: Literal[False]) -> Both: ...
+def chunks_df(source: Source, columns: Columns = None, *, strict: bool = True) -> Frame | Both:
+    """One row per chunk. `columns=["main", "raw"]` adds the payload as JSON text; see `docs/frames.md`.
+
+    Raises RecordingError for a file that is no recording; with `strict=False` gives the frame and what wasn't read.
+    """
+    collected, unread = ChunkColumns(CHUNKS.select(columns)), _Unread(strict)
+
+    def on_error(path: Path, error: RecordingError) -> None:
+        collected.undo()
+        unread.note(path, error)
+
+    for run in runs(source, sink=collected.take, on_error=on_error):
+        collected.end(run)
+    return unread.with_frame(collected.frame())
+
+
+@overload
+def usage_df(
+    source: Source,
+    by: By = "step",
+    columns: Columns = None,
+    *,
+    strict: Literal[True] = True,
+    prices: OwnPrices | None = None,
+) -> Frame: ...
+@overload
+def usage_df(
+    source: Source, by: By = "step", columns: Columns = None, *, strict: Literal[False], prices: OwnPrices | None = None
+) -> Both: ...
+def usage_df(
+    source: Source, by: By = "step", columns: Columns = None, *, strict: bool = True, prices: OwnPrices | None = None
+) -> Frame | Both:
+    """Tokens and cost by step, turn, run, model or agent; runs inside of a run have rows of their own, by `path`.
+
+    Whatever the grouping, the rows sum to what the fold counts; `.attrs["reconciliation"]` has both, the turns whose
+    own total differs from their steps, and the models without a price. Raises RecordingError, SettingsError.
+    """
+    grouper(by)
+    rows, unread, sums = _Rows(USAGE.select(columns)), _Unread(strict), Reconciliation()
+    for run in runs(source, on_error=unread.note, prices=prices):
+        finest = list(spent(run))
+        sums.note(run, finest)
+        for row in together(finest, by):
+            rows.add(row)
+    frame = rows.frame()
+    frame.attrs["reconciliation"] = sums.to_dict()
+    return unread.with_frame(frame)
+
+
+class TableFunction(Protocol):
+    """A function that gives a table of which each row is one item of a run."""
+
+    @overload
+    def __call__(
+        self,
+        source: Source,
+        columns: Columns = None,
+        *,
+        strict: Literal[True] = True,
+        prices: OwnPrices | None = None,
+    ) -> Frame: ...
+    @overload
+    def __call__(
+        self, source: Source, columns: Columns = None, *, strict: Literal[False], prices: OwnPrices | None = None
+    ) -> Both: ...
+
+
+def _function(table: Table[Any], read: Callable[[Run], Iterator[Any]]) -> TableFunction:
+    def function(
+        source: Source, columns: Columns = None, *, strict: bool = True, prices: OwnPrices | None = None
+    ) -> Frame | Both:
+        rows, unread = _Rows(table.select(columns)), _Unread(strict)
+        for run in runs(source, on_error=unread.note, prices=prices):
+            for row in read(run):
+                rows.add(row)
+        return unread.with_frame(rows.frame())
+
+    function.__name__ = function.__qualname__ = table.name
+    function.__doc__ = f"""{table.doc}
+
+    `source`: an output, a recording, a folder, a glob pattern, or a list of these. `columns`: names or groups of
+    columns. `prices`: own prices by model, as `nbmastra.prices` takes them. Raises RecordingError for a file that is no
+    recording; with `strict=False` gives the frame and what wasn't read. `docs/frames.md` lists the columns.
+    """
+    return cast("TableFunction", function)
+
+
+runs_df = _function(RUNS, run_rows)
+steps_df = _function(STEPS, step_rows)
+tool_calls_df = _function(TOOL_CALLS, tool_call_rows)
+tasks_df = _function(TASKS, task_rows)
+messages_df = _function(MESSAGES, message_rows)
+sources_df = _function(SOURCES, source_rows)
+errors_df = _function(ERRORS, failure_rows)
+
+TABLES: dict[str, Table[Any]] = {
+    table.name: table for table in (RUNS, CHUNKS, STEPS, USAGE, TOOL_CALLS, TASKS, MESSAGES, SOURCES, ERRORS)
+}
+"""All tables by the name of their function."""
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "chunks_df": chunks_df,
+    "errors_df": errors_df,
+    "messages_df": messages_df,
+    "runs_df": runs_df,
+    "sources_df": sources_df,
+    "steps_df": steps_df,
+    "tasks_df": tasks_df,
+    "tool_calls_df": tool_calls_df,
+    "usage_df": usage_df,
+}
+
+
+def frame_of(name: str, out: Any, options: dict[str, Any]) -> pd.DataFrame:
+    """The table of that name of an output: what the output's own methods call."""
+    return _FUNCTIONS[name](out, **options)

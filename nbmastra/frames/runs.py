@@ -1,0 +1,219 @@
+"""From a source (outputs, states, recordings, folders) to folded runs, one at a time."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from nbmastra.chunks import Chunk
+from nbmastra.errors import RecordingError, SettingsError
+from nbmastra.fold import RunState, ToolCall, WorkflowStep
+from nbmastra.output import MastraModelOutput
+from nbmastra.prices import OwnPrices, price
+from nbmastra.recording import open_recording
+from nbmastra.usage import Usage
+
+__all__ = ["Place", "Run", "Source", "places", "recordings", "run_of", "runs"]
+
+Source = MastraModelOutput | RunState | str | Path | Iterable["Source"]
+"""An output (live or finished), a fold's state, a recording, a folder of them, a glob pattern, or several of these."""
+Sink = Callable[["Run", list[Chunk], int], None]
+"""Takes chunks of a run as they are read, and the number of the first one; they are folded already."""
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+
+
+@dataclass
+class Run:
+    """One stream, folded as far as it came, and what is known of it."""
+
+    state: RunState
+    stream_id: str | None = None
+    agent: str | None = None
+    prompt: str | None = None
+    created_at: datetime | None = None
+    status: str = "running"
+    elapsed_s: float | None = None
+    path: str | None = None
+    previous: str | None = None
+    prices: OwnPrices | None = None
+    events: int = 0
+    """How many chunks the tables may look at; a live run has more by the time they do."""
+    costs: dict[tuple[Usage, str | None, str | None], float | None] = field(default_factory=dict[Any, "float | None"])
+
+    def __post_init__(self) -> None:
+        if self.created_at is not None:  # a recording's may be in any zone, or in none
+            known = self.created_at.tzinfo is not None
+            self.created_at = self.created_at.astimezone(UTC) if known else self.created_at.replace(tzinfo=UTC)
+
+    @property
+    def agent_id(self) -> str | None:
+        """The agent that answered or, where the stream doesn't tell, the one that was asked."""
+        return self.state.agent_id or self.agent
+
+    def time(self, at: float | None) -> datetime | None:
+        """The date of a moment of the stream; None if it or the stream's start isn't known."""
+        if at is None or self.created_at is None:
+            return None
+        try:
+            return self.created_at + timedelta(seconds=at)
+        except OverflowError:
+            return None
+
+    def cost(self, usage: Usage, model: str | None, provider: str | None) -> float | None:
+        """USD; None if there is no price or nothing was counted."""
+        key = (usage, model, provider)
+        if key not in self.costs:
+            found = price(usage, model, provider, own=self.prices)
+            self.costs[key] = None if found is None else float(found)
+        return self.costs[key]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run or one inside of it: how deep, in which call or workflow step, and its `path` of names."""
+
+    run: Run
+    state: RunState
+    path: str
+
+    @property
+    def depth(self) -> int:
+        """0 for the stream itself."""
+        return self.state.depth
+
+    @property
+    def parent(self) -> ToolCall | WorkflowStep | None:
+        """The call or workflow step that it runs in."""
+        return self.state.parent_call
+
+    @property
+    def agent_id(self) -> str | None:
+        """The agent or workflow that runs here."""
+        if self.depth == 0:
+            return self.run.agent_id
+        return self.state.agent_id or (self.parent.tool_name if self.parent is not None else None)
+
+
+def places(run: Run) -> Iterator[Place]:
+    """The stream and all runs inside of it, each before those inside of it."""
+    yield from _places(Place(run, run.state, run.agent_id or ""))
+
+
+def _places(place: Place) -> Iterator[Place]:
+    yield place
+    for inner in list(place.state.nested):
+        name = inner.parent_call.tool_name if inner.parent_call is not None else ""
+        yield from _places(Place(place.run, inner, f"{place.path}/{name}" if place.path else name))
+
+
+def runs(
+    source: Source,
+    *,
+    sink: Sink | None = None,
+    on_error: Callable[[Path, RecordingError], None] | None = None,
+    prices: OwnPrices | None = None,
+    progress: bool = True,
+) -> Iterator[Run]:
+    """The runs of a source, each folded, its chunks given to `sink`. A bar shows if it takes longer than a second.
+
+    A file that is no recording goes to `on_error` if that is given. Raises RecordingError, SettingsError.
+    """
+    found = list(_found(source))
+    for item in tqdm(found, unit="run", delay=1, leave=False, disable=not progress or len(found) < 2):
+        try:
+            run = run_of(item, sink, prices)
+        except RecordingError as error:
+            if on_error is None or not isinstance(item, Path):
+                raise
+            on_error(item, error)
+        else:
+            yield run
+
+
+def run_of(item: MastraModelOutput | RunState | Path, sink: Sink | None = None, prices: OwnPrices | None = None) -> Run:
+    """One output, state or recording as a folded run. Raises RecordingError."""
+    if isinstance(item, Path):
+        return _read(item, sink, prices)
+    if isinstance(item, RunState):
+        return Run(item, item.run_id, status=item.status, elapsed_s=item.ended_at, prices=prices, events=item.events)
+    run = _about(item, prices)
+    chunks = item.log.items[:]  # first: what is in the log is folded already
+    run.events = len(chunks)
+    if sink is not None:
+        sink(run, chunks, 0)
+    return run
+
+
+def _read(path: Path, sink: Sink | None, prices: OwnPrices | None) -> Run:
+    recording = open_recording(path)
+    out = recording.output(None)
+    run = _about(out, prices)
+    apply = out.state.apply
+    for times, chunks in recording.lines:
+        for chunk, at in zip(chunks, times, strict=True):
+            apply(chunk, at)
+        if sink is not None:
+            sink(run, chunks, run.events)
+        run.events += len(chunks)
+    out.finish(recording.lines.ended)
+    run.status, run.elapsed_s = out.status, out.elapsed_s
+    run.path = str(path)
+    previous = recording.header.get("previous")
+    run.previous = previous if isinstance(previous, str) else None
+    return run
+
+
+def _about(out: MastraModelOutput, prices: OwnPrices | None) -> Run:
+    return Run(
+        out.state,
+        out.stream_id,
+        out.agent,
+        out.prompt,
+        out.created_at,
+        out.status,
+        out.elapsed_s,
+        path=out.context.get("recording"),
+        previous=out.previous.stream_id if out.previous is not None else None,
+        prices=prices,
+    )
+
+
+def _found(source: Source) -> Iterator[MastraModelOutput | RunState | Path]:
+    if isinstance(source, MastraModelOutput | RunState):
+        yield source
+    elif isinstance(source, str | Path):
+        yield from _paths(source)
+    elif isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may err
+        for item in source:
+            yield from _found(item)
+    else:
+        raise SettingsError(
+            f"expected an output, a recording, a folder, a pattern like 'runs/*.jsonl' or a list of these; "
+            f"not {type(source).__name__}"
+        )
+
+
+def _paths(source: str | Path) -> Iterator[Path]:
+    path = Path(source).expanduser()
+    if path.is_dir():
+        yield from recordings(path)
+    elif path.exists():
+        yield path
+    else:
+        matches = sorted(glob.glob(str(path), recursive=True))
+        if not matches:
+            raise RecordingError(f"there is no {path}")
+        for match in map(Path, matches):
+            yield from recordings(match) if match.is_dir() else [match]
+
+
+def recordings(folder: Path) -> list[Path]:
+    """The recordings right in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and not path.name.startswith("."))

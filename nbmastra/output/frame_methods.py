@@ -1,0 +1,65 @@
+"""The tables of an output, at any moment of its run; `nbmastra.frames` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from nbmastra.errors import SettingsError
+from nbmastra.output.hooks import hooks
+
+if TYPE_CHECKING:
+    import pandas as pd  # only for its types: an output needs no pandas until somebody asks for a table
+
+    from nbmastra.prices import OwnPrices
+
+__all__ = ["FrameMethods"]
+
+Columns = str | Sequence[str] | None
+
+
+class FrameMethods:
+    """Tables of a run: the same columns and dtypes whatever came so far. `columns`: names or groups of columns."""
+
+    def chunks_df(self, columns: Columns = None) -> pd.DataFrame:
+        """One row per chunk; `columns=["main", "raw"]` adds the payload as JSON text."""
+        return self._frame("chunks_df", columns=columns)
+
+    def steps_df(self, columns: Columns = None, *, prices: OwnPrices | None = None) -> pd.DataFrame:
+        """One row per step: model, times, tokens, cost."""
+        return self._frame("steps_df", columns=columns, prices=prices)
+
+    def usage_df(
+        self,
+        by: Literal["step", "turn", "run", "model", "agent"] = "step",
+        columns: Columns = None,
+        *,
+        prices: OwnPrices | None = None,
+    ) -> pd.DataFrame:
+        """Tokens and cost by step, turn, run, model or agent; they sum to the run's total, nested runs included."""
+        return self._frame("usage_df", by=by, columns=columns, prices=prices)
+
+    def tool_calls_df(self, columns: Columns = None) -> pd.DataFrame:
+        """One row per tool call: arguments, result, error, times."""
+        return self._frame("tool_calls_df", columns=columns)
+
+    def tasks_df(self, columns: Columns = None) -> pd.DataFrame:
+        """One row per background task: status, result, times."""
+        return self._frame("tasks_df", columns=columns)
+
+    def messages_df(self, columns: Columns = None) -> pd.DataFrame:
+        """One row per message of the conversation, as the server knows it after the last turn that finished."""
+        return self._frame("messages_df", columns=columns)
+
+    def sources_df(self, columns: Columns = None) -> pd.DataFrame:
+        """One row per source that the answer rests on."""
+        return self._frame("sources_df", columns=columns)
+
+    def errors_df(self, columns: Columns = None) -> pd.DataFrame:
+        """One row per thing that went wrong."""
+        return self._frame("errors_df", columns=columns)
+
+    def _frame(self, name: str, **options: Any) -> pd.DataFrame:
+        if hooks.frame is None:
+            raise SettingsError("tables need `import nbmastra`")
+        return hooks.frame(name, self, options)
