@@ -435,9 +435,7 @@ def act_on(watched: Watched, name: str, **values: Any) -> None:
     message = {"act": name, "arg": "", "node": node, "values": values}
     watched.view._handle_msg({"content": {"data": {"method": "custom", "content": message}}, "buffers": []})
     get_engine().start(settle).result(5)
-    for message in watched.messages()[watched.seen :]:
-        watched.display.apply(message["ops"])
-        watched.seen += 1
+    watched.follow()
 
 
 async def settle() -> None:
@@ -520,8 +518,7 @@ def test_an_answer_that_was_refused_can_be_given_again() -> None:
     control = Scripted(AFTER, fails="the server is busy")
     _, view = live_run([start(), step_start(), approval()], control)
     press(view, "approve")
-    settle_engine()
-    assert "the server is busy" in shown(view)
+    wait_shown(view, "the server is busy")
     view.ended.clear()
     press(view, "approve")
     assert view.ended.wait(5)
@@ -547,8 +544,7 @@ def test_a_form_asks_for_what_the_resume_schema_names() -> None:
     assert "Speed on the flat" in html
     assert "5 to 45, required" in html
     press(view, "resume", speed="fast", bag='"day bag"', night=False)
-    settle_engine()
-    assert "speed: a number is needed" in shown(view)
+    wait_shown(view, "speed: a number is needed")
     view.ended.clear()
     press(view, "resume", speed="21", bag='"panniers"', night=True)
     assert view.ended.wait(5)
@@ -560,8 +556,7 @@ def test_data_without_a_simple_schema_is_asked_for_as_json() -> None:
     asked = chunk("tool-call-suspended", {"toolCallId": "c1", "toolName": "ask", "suspendPayload": "Which city?"})
     _, view = live_run([start(), step_start(), call("c1", "ask"), asked], control)
     press(view, "resume", json='{"city": ')
-    settle_engine()
-    assert "JSON is needed" in shown(view)
+    wait_shown(view, "JSON is needed")
     view.ended.clear()
     press(view, "resume", json='{"city": "Lima"}')
     assert view.ended.wait(5)
@@ -605,7 +600,7 @@ def test_closing_a_view_in_mid_run_frees_it_and_leaves_the_run_alone(comms: list
         view.close()
         refs.append(weakref.ref(view))
         del view
-    settle_engine()
+    get_engine().start(settle).result(5)
     comms.clear()
     gc.collect()
     assert [ref() for ref in refs] == [None] * 5
@@ -626,5 +621,6 @@ def shown(view: RunView) -> str:
     return flat({id: {**n, "h": n["h"] or ""} for id, n in view.boot()["nodes"].items()})
 
 
-def settle_engine() -> None:
-    get_engine().start(settle).result(5)
+def wait_shown(view: RunView, words: str) -> None:
+    """Return when the kernel has sent these words."""
+    view.comm.wait_until(lambda: words in json.dumps(view.comm.sent, ensure_ascii=False))

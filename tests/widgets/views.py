@@ -49,6 +49,10 @@ class Watched:
 
     def draw(self) -> None:
         self.view.draw()
+        self.follow()
+
+    def follow(self) -> None:
+        """Let the display take the messages that came."""
         for message in self.messages()[self.seen :]:
             self.display.apply(message["ops"])
             self.seen += 1
