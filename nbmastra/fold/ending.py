@@ -44,7 +44,7 @@ def decide(state: RunState, *, done: bool, cancelled: str, failure: str) -> Endi
         return Ending(
             "cancelled", "aborted at the server", "cancelled", "info", "Stopped", "The run was aborted at the server."
         )
-    if state.waiting and not finished:
+    if state.waiting and (turn is None or not finished or turn.finish_reason == "suspended"):
         return _suspended(state)
     if turn is not None and not (failure and expects_more):
         return _finished(turn.finish_reason)

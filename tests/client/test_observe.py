@@ -6,21 +6,20 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nbmastra.chunks import parse_chunk
+from nbmastra.chunks import Chunk, parse_chunk
 from nbmastra.client import MastraClient, observe
+from nbmastra.client.decode import ChunkDecoder
 from nbmastra.client.observe import unwrap
 from nbmastra.engine import Engine
 from nbmastra.errors import RunNotFound, Unauthorized
 from nbmastra.output import MastraModelOutput
 from tests.client.tiny_server import Request, TinyServer, chunked
 from tests.support.mastra import MastraServer
-
-STREAMS = Path(__file__).parents[1] / "data" / "streams"
+from tests.support.runs import EXPECTED, OBSERVED, fold, recording, summary
 
 
 @pytest.fixture
@@ -80,6 +79,34 @@ def test_a_run_that_nobody_knows_is_not_found(
 
 def test_how_long_a_first_event_may_take() -> None:
     assert observe.FIRST_EVENT_S == 10.0
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+def test_a_recorded_observation_means_what_was_read_from_it_by_hand(
+    server: TinyServer, engine: Engine, name: str
+) -> None:
+    server.handler = lambda _: chunked([recording(name)])
+    out = MastraClient(server.url, engine=engine).agent("durable").observe("r", offset=7).result(5).wait(10)
+    assert summary(out.state) == {key: value for key, value in OBSERVED[name].items() if key != "reason_contains"}
+    assert json.loads(server.requests[0].body) == {"runId": "r", "offset": 7}
+
+
+def test_an_observed_part_and_the_cut_stream_before_it_are_one_run() -> None:
+    def observed(name: str) -> list[Chunk]:
+        decoder = ChunkDecoder()
+        unwrapped = [unwrap(chunk) for chunk in decoder.feed(recording(name))]
+        return [chunk for index, chunk in unwrapped if chunk is not None and index >= 0]
+
+    before = ChunkDecoder().feed(recording("durable-cut.sse"))
+    state = fold([*before, *observed("observe-aborted.sse")])
+    [turn] = state.turns
+    assert (state.status, len(turn.steps), turn.usage.reported) == ("cancelled", 1, False)
+    assert (
+        turn.text
+        == EXPECTED["durable-cut.sse"]["turns"][0]["text"] + OBSERVED["observe-aborted.sse"]["turns"][0]["text"]
+    )
+    whole = ChunkDecoder().feed(recording("durable.sse"))
+    assert [chunk.to_json() for chunk in whole[190:-1]] == [chunk.to_json() for chunk in observed("observe.sse")[:-1]]
 
 
 def envelope(index: int, text: str) -> bytes:
