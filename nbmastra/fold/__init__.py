@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nbmastra.fold.calls import Task, ToolCall, ToolResult, WorkflowStep
 from nbmastra.fold.parts import (
     DataPart,
     ErrorInfo,
@@ -12,11 +13,7 @@ from nbmastra.fold.parts import (
     Part,
     ReasoningPart,
     SourcePart,
-    Task,
     TextPart,
-    ToolCall,
-    ToolResult,
-    WorkflowStep,
 )
 from nbmastra.fold.state import RunState
 from nbmastra.fold.turns import Step, Turn

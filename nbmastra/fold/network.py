@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbmastra.chunks import Chunk, parse_chunk
+from nbmastra.fold.calls import ToolCall
 from nbmastra.fold.control import on_goal
-from nbmastra.fold.parts import GoalPart, TextPart, ToolCall
+from nbmastra.fold.parts import GoalPart, TextPart
 from nbmastra.fold.reading import as_dict, as_text, error_info
 from nbmastra.fold.tools import call_in_step, find_call, finish_call, wait_for_answer
 from nbmastra.fold.workflow import own_usage

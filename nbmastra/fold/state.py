@@ -18,9 +18,10 @@ from typing import Any
 from nbmastra.chunks import Chunk, UnknownChunk
 from nbmastra.errors import ChunkError
 from nbmastra.fold import control, network, tasks, text, tools, workflow
+from nbmastra.fold.calls import Task, ToolCall, WorkflowStep
 from nbmastra.fold.ending import Ending, decide
 from nbmastra.fold.objects import ObjectText
-from nbmastra.fold.parts import DataPart, ErrorInfo, Notice, ObjectPart, Part, Task, TextPart, ToolCall, WorkflowStep
+from nbmastra.fold.parts import DataPart, ErrorInfo, Notice, ObjectPart, Part, TextPart
 from nbmastra.fold.turns import Step, Turn
 from nbmastra.usage import Usage, sum_usage
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbmastra.chunks import Chunk
-from nbmastra.fold.parts import ErrorInfo, Task, TaskStatus
+from nbmastra.fold.calls import Task, TaskStatus
+from nbmastra.fold.parts import ErrorInfo
 from nbmastra.fold.reading import as_dict, as_list, as_text, error_info
 from nbmastra.fold.tools import find_call, follow_task
 
@@ -30,6 +31,8 @@ def _task(state: RunState, payload: dict[str, Any], at: float) -> Task:
     task.run_id = as_text(payload.get("runId")) or task.run_id
     if "args" in payload:
         task.args = payload["args"]
+    retries = payload.get("retryCount")
+    task.attempts = retries + 1 if isinstance(retries, int) else task.attempts
     call = find_call(state, task.tool_call_id or "")
     if call is not None:
         call.background = True
@@ -102,11 +105,8 @@ def on_suspended(state: RunState, chunk: Chunk, at: float) -> None:
     task.suspend_payload = payload.get("suspendPayload", payload.get("suspendData"))
     state.touch(task)
     call = find_call(state, task.tool_call_id or "")
-    if call is not None and call.open:
-        call.status = "suspended"
-        call.suspend_payload = task.suspend_payload
-        state.waiting.pop(id(call), None)
-        state.touch(call)
+    if call is not None:
+        follow_task(state, call, task, at)
     notice = state.notice(
         "suspension", "warning", f"{task.tool_name} waits for input", at, _SUSPENDED, event=state.events
     )
@@ -125,9 +125,8 @@ def on_resumed(state: RunState, chunk: Chunk, at: float) -> None:
     task.resumed_at = at
     state.touch(task)
     call = find_call(state, task.tool_call_id or "")
-    if call is not None and call.status == "suspended":
-        call.status = "running"
-        state.touch(call)
+    if call is not None:
+        follow_task(state, call, task, at)
 
 
 def _end(

@@ -9,7 +9,8 @@ import msgspec
 
 from nbmastra.chunks import Chunk, parse_chunk
 from nbmastra.errors import ChunkError
-from nbmastra.fold.parts import ErrorInfo, Task, ToolCall
+from nbmastra.fold.calls import Task, ToolCall
+from nbmastra.fold.parts import ErrorInfo
 from nbmastra.fold.reading import ORIGINS, as_dict, as_text, error_info, is_chunk_like, read, schema_of
 from nbmastra.fold.turns import Step
 from nbmastra.partial_json import recover_json
@@ -100,8 +101,8 @@ def on_result(state: RunState, chunk: Chunk, at: float) -> None:
             call.status = "running"
         state.touch(call)
         task = state.tasks.get(call.task_id or "")
-        if task is not None and task.terminal and call.open:
-            follow_task(state, call, task, at)  # its ending overtook the placeholder
+        if task is not None:
+            follow_task(state, call, task, at)  # its ending may have overtaken the placeholder
         return
     call.provider_metadata = metadata or call.provider_metadata
     call.provider_executed = call.provider_executed or payload.get("providerExecuted") is True
@@ -268,14 +269,23 @@ def finish_call(
 
 
 def follow_task(state: RunState, call: ToolCall, task: Task, at: float) -> None:
-    """A background call ends as its task did."""
+    """A background call waits, goes on and ends as its task does."""
+    if not call.open:
+        return
+    if task.terminal and task.status != "cancelled":
+        good = task.status == "completed"
+        finish_call(state, call, at, result=task.result, error=task.error, has_result=good)
+        return
     if task.status == "cancelled":
         call.status = "cancelled"
         call.ended_at = at
-        state.touch(call)
-    elif task.terminal:
-        good = task.status == "completed"
-        finish_call(state, call, at, result=task.result, error=task.error, has_result=good)
+    elif task.status == "suspended":
+        call.status = "suspended"
+        call.suspend_payload = task.suspend_payload
+    elif call.status == "suspended":
+        call.status = "running"
+    state.waiting.pop(id(call), None)  # the task waits, not the run
+    state.touch(call)
 
 
 def settle_calls(state: RunState, at: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nbmastra.chunks import Chunk, parse_chunk
-from nbmastra.fold.parts import WorkflowStep
+from nbmastra.fold.calls import WorkflowStep
 from nbmastra.fold.reading import as_dict, as_text, error_info, is_chunk_like, schema_of
 from nbmastra.usage import Usage, parse_usage
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, get_args
 
 from nbmastra.errors import ChunkError
 from nbmastra.fold import SourcePart, Step, Task, ToolCall
-from nbmastra.fold.parts import CallStatus, TaskStatus
+from nbmastra.fold.calls import CallStatus, TaskStatus
 from nbmastra.fold.reading import as_dict
 from nbmastra.frames.columns import Column, Table, utc
 from nbmastra.frames.runs import Place, Run, places
