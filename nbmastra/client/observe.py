@@ -25,6 +25,8 @@ FIRST_EVENT_S = 10.0
 """An unknown run answers with silence: where an event has to come, this is how long it may take."""
 _PAUSES_S = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Before each try to reach the server again; a try that brings something new begins them anew."""
+_LAST_WORDS = ("finish", "error", "tripwire", "abort")
+"""After one of these nothing is asked for again, though the end mark may be missing."""
 _LEFT = "the connection was cut and the server aborted the run, because its client was gone"
 
 
@@ -79,6 +81,7 @@ class ObserveSource:
         self._source: HttpSource | None = None
         self._batches: AsyncIterator[Batch] | None = None
         self._early: Batch | None = None
+        self._over = False  # the run's last word came
         self.done = False
 
     async def begin(self) -> None:
@@ -125,7 +128,7 @@ class ObserveSource:
                     yield batch
             except StreamTruncated as error:
                 broken = error
-            if self.done or not self._reconnect:
+            if self.done or self._over or not self._reconnect:
                 if broken is not None:
                     raise broken
                 return
@@ -158,6 +161,7 @@ class ObserveSource:
                     continue
                 self._last = index
             if chunk is not None:
+                self._over = self._over or chunk.type in _LAST_WORDS
                 chunks.append(chunk)
         return chunks
 
@@ -197,17 +201,18 @@ class ReconnectingSource:
 
     async def batches(self) -> AsyncIterator[Batch]:
         """The chunks as they come. Raises StreamTruncated, StreamEnded."""
-        seen = 0
+        seen, over = 0, False
         cut: StreamTruncated | None = None
         try:
             async for at, chunks in self._source.batches():
                 seen += len(chunks)
+                over = over or any(chunk.type in _LAST_WORDS for chunk in chunks)
                 self.done = self._source.done
                 yield at, chunks
             self.done = self._source.done
         except StreamTruncated as error:
             cut = error
-        if self.done:
+        if self.done or over:
             return
         await self._source.aclose()
         observed = ObserveSource(self._routes, self._run_id, None, reconnect=True)

@@ -145,6 +145,17 @@ def test_b08_events_sent_twice_count_once_and_a_cut_is_observed_on_from_the_last
     assert [json.loads(request.body)["offset"] for request in server.requests] == [0, 6]
 
 
+def test_after_a_runs_last_word_nothing_is_asked_for_again(server: TinyServer, engine: Engine) -> None:
+    server.handler = lambda _: cut([envelope(0, "a"), end(1)[0]])
+    agent = MastraClient(server.url, engine=engine).agent("a")
+    assert agent.observe("r").result(5).wait(10).text.result() == "a"
+    assert len(server.requests) == 1
+    plain = parse_chunk('{"type":"finish","payload":{"stepResult":{"reason":"stop"}}}')
+    server.handler = lambda _: cut([_event(plain.to_wire())])
+    assert agent.stream("Hi", reconnect=True).result(5).wait(10).status == "success"
+    assert len(server.requests) == 2
+
+
 def test_without_reconnecting_a_cut_is_a_truncated_run(server: TinyServer, engine: Engine) -> None:
     server.handler = lambda _: cut([envelope(0, "a")])
     out = MastraClient(server.url, engine=engine).agent("a").observe("r", reconnect=False).result(5).wait(10)
@@ -232,6 +243,13 @@ def test_a_subscription_to_one_run_begins_at_its_start_and_ends_with_it(client: 
     assert seen.status == "success"
     assert seen.text.result() == out.text.result(20)
     assert seen.context == out.context
+
+
+@pytest.mark.server
+def test_a_thread_can_be_subscribed_to_without_knowing_its_agent(client: MastraClient) -> None:
+    seen = client.subscribe("subscribed-any", "u", once=True).result(10)
+    out = client.agent("slow").stream("Go", memory={"thread": "subscribed-any", "resource": "u"}).result(10)
+    assert seen.text.result(20) == out.text.result(20)
 
 
 @pytest.mark.server
