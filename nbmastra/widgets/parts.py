@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from nbmastra.errors import ObjectError
@@ -30,7 +30,7 @@ from nbmastra.widgets.markdown import escape
 from nbmastra.widgets.prose import ReasoningView, TextView
 from nbmastra.widgets.stage import Stage
 
-__all__ = ["ObjectView", "PartsView", "source_words"]
+__all__ = ["ObjectView", "PartsView", "fact_words", "source_words"]
 
 MAX_LIKE = 5
 """So many notices of one kind are shown; the rest is counted."""
@@ -280,22 +280,27 @@ class _Facts:
 
     def update(self) -> None:
         """Show what is new."""
-        doc, part = self._doc, self._part
-        if isinstance(part, GoalPart):
-            verdict = "being judged" if part.pending else "passed" if part.passed else "not yet"
-            iteration = f" {part.iteration}" if isinstance(part.iteration, int) else ""
-            name = f"{'Goal' if part.type == 'goal' else 'Completion check'}{iteration}: {verdict}"
-            value: Any = part.payload
-            words = next((value[k] for k in ("reason", "feedback") if isinstance(value.get(k), str)), "")
-        else:
-            name, value = one_line(part.type, 80), part.data
-            words = value if isinstance(value, str) else gist(value)
-            if part.type == "data-signal" and isinstance(value, dict):
-                signal = cast("dict[str, Any]", value)
-                name, words = f"Signal, {signal.get('tagName')}", str(signal.get("contents") or "")
+        doc = self._doc
+        name, words, value = fact_words(self._part)
         doc.set_text(self._name, name)
-        doc.set_text(self._gist, one_line(words))
+        doc.set_text(self._gist, words)
         doc.set_html(self._tree, json_tree.tree(value))
+
+
+def fact_words(part: DataPart | GoalPart) -> tuple[str, str, Any]:
+    """A datum or an evaluation as its name, its gist, and all of it."""
+    if isinstance(part, GoalPart):
+        verdict = "being judged" if part.pending else "passed" if part.passed else "not yet"
+        iteration = f" {part.iteration}" if isinstance(part.iteration, int) else ""
+        name = f"{'Goal' if part.type == 'goal' else 'Completion check'}{iteration}: {verdict}"
+        payload = part.payload
+        words = next((payload[k] for k in ("reason", "feedback") if isinstance(payload.get(k), str)), "")
+        return name, one_line(words), payload
+    signal = as_dict(part.data)
+    if part.type == "data-signal" and signal:
+        return one_line(f"Signal, {signal.get('tagName')}", 80), one_line(str(signal.get("contents") or "")), signal
+    words = part.data if isinstance(part.data, str) else gist(part.data)
+    return one_line(part.type, 80), one_line(words), part.data
 
 
 class _Notices:

@@ -28,16 +28,16 @@ from nbmastra.fold import (
 from nbmastra.output import MastraModelOutput
 from nbmastra.widgets import json_tree
 from nbmastra.widgets.cards import Facts, facts_of
-from nbmastra.widgets.format import as_json, as_records, gist, number, one_line, seconds, signature, size
+from nbmastra.widgets.format import as_json, as_records, number, one_line, seconds, signature, size
 from nbmastra.widgets.header import agent_name, status_of, used
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.markdown import escape, render_markdown
-from nbmastra.widgets.parts import source_words
+from nbmastra.widgets.parts import fact_words, source_words
 from nbmastra.widgets.snapshot_timeline import timeline_html
 
 __all__ = ["Entry", "entries", "html_snapshot", "mark"]
 
-LINE = "1px solid rgba(128,128,128,.35)"
+LINE = "1px solid #80808059"
 CODE = "font-family:monospace;font-size:12px;background:none"
 PRE = (
     "font-family:monospace;font-size:12px;margin:6px 0 4px;padding:6px 8px;white-space:pre-wrap;word-break:break-word;"
@@ -150,15 +150,9 @@ def _part(part: Part, state: RunState) -> str:
         return f'<div style="margin:0 0 8px">Object{_json(part.value, 20_000)}</div>'
     if isinstance(part, FilePart):
         return _file(part)
-    if isinstance(part, DataPart):
-        words = part.data if isinstance(part.data, str) else gist(part.data)
-        return _fold(f"{one_line(part.type, 80)} {one_line(words)}", _json(part.data))
-    if isinstance(part, GoalPart):
-        verdict = "passed" if part.passed else "not yet"
-        name = "Goal" if part.type == "goal" else "Completion check"
-        return _fold(
-            f"{name} {part.iteration if isinstance(part.iteration, int) else ''}: {verdict}", _json(part.payload)
-        )
+    if isinstance(part, DataPart | GoalPart):
+        name, words, value = fact_words(part)
+        return _fold(f"{name} {words}".strip(), _json(value))
     if isinstance(part, Notice):
         return _notice(part)
     return ""
