@@ -59,7 +59,7 @@ def timeline_html(states: Sequence[RunState]) -> str:
     first = next((state.time_to_first_token_s for state in states if state.time_to_first_token_s is not None), None)
     gist = f"first token {seconds(first)}" if first is not None else ""
     return (
-        '<details style="border-top:1px solid rgba(128,128,128,.35);padding:5px 10px"><summary style="cursor:pointer">'
+        '<details style="border-top:1px solid #80808059;padding:5px 10px"><summary style="cursor:pointer">'
         f'Timeline <span style="opacity:.8">{gist}</span></summary><table style="table-layout:auto;width:100%;'
         f'border-collapse:collapse;margin:6px 0 2px;font-size:13px"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></details>"
