@@ -31,7 +31,17 @@ PLAIN = st.sampled_from(
     ]
 )
 STRINGS = PLAIN | st.sampled_from(
-    ["\ud800", "\udc00", "\ud83d", "\ud83dx", "\ude00\ud83d", "é\ud800\ud800", "\ud83d😀\ude00", "\ud83d\\\ud83d"]
+    [
+        "\ud800",
+        "\udc00",
+        "\ud83d",
+        "\ud83dx",
+        "\ude00\ud83d",
+        "\udc00\ude00",
+        "é\ud800\ud800",
+        "\ud83d😀\ude00",
+        "\ud83d\\\ud83d",
+    ]
 )
 SEEDS = st.integers(0, 2**32)
 NUMBERS = st.sampled_from([0, -0.0, 1, -17, 10**30, 1.5, 1e300, -2.5e-7, 5e-324, 0.1]) | st.integers(-1000, 1000)
