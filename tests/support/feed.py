@@ -1,0 +1,56 @@
+"""A source that the test feeds, from its own thread, while the run reads it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+from nbmastra.chunks import Chunk, parse_chunk
+from nbmastra.output import Batch, MastraModelOutput
+from nbmastra.replay_log import ReplayLog
+from tests.support.runs import Wire
+
+__all__ = ["Feed"]
+
+
+class Feed:
+    """`push` chunks, then `end`; `closed` is set when the run has closed it, `closings` counts that."""
+
+    def __init__(self, *chunks: Wire) -> None:
+        self.done = False
+        self.closed = threading.Event()
+        self.closings = 0
+        self._log: ReplayLog[Chunk] = ReplayLog()
+        self._failure: Exception | None = None
+        self._out: MastraModelOutput | None = None
+        self.push(*chunks)
+
+    def push(self, *chunks: Wire) -> None:
+        """More chunks, as one batch."""
+        first = len(self._log)
+        self._log.extend([parse_chunk(item, event=event) for event, item in enumerate(chunks, first)])
+        if self._out is not None:
+            while len(self._out.log) < len(self._log):
+                self._out.log.wait_blocking(len(self._out.log), 5)
+
+    def end(self, failure: Exception | None = None, *, done: bool = False) -> None:
+        """The stream ends: cleanly, with its end mark, or broken."""
+        self.done, self._failure = done, failure
+        self._log.close()
+
+    def run(self, **about: Any) -> MastraModelOutput:
+        """The run that reads it; from now on `push` returns when the run has taken in its chunks."""
+        self._out = MastraModelOutput(**about).start(self)
+        self.push()
+        return self._out
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        async for batch in self._log.batches():
+            yield None, batch
+        if self._failure is not None:
+            raise self._failure
+
+    async def aclose(self) -> None:
+        self.closings += 1
+        self.closed.set()
