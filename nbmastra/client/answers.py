@@ -15,14 +15,19 @@ from nbmastra.client.decode import ChunkDecoder
 from nbmastra.client.refusals import clean
 from nbmastra.client.source import HttpSource
 from nbmastra.engine import Engine
-from nbmastra.errors import AlreadyResumed, ControlError, ServerError
+from nbmastra.errors import AlreadyResumed, ClientError, ControlError, ServerError
 from nbmastra.fold import ToolCall, WorkflowStep
+from nbmastra.fold.reading import as_dict, as_list
 from nbmastra.output import Answer, Limits, MastraModelOutput, ObjectSchema
 
 __all__ = ["Claims", "Question", "RemoteControl", "carried_options", "claims_of", "send_answer"]
 
 _NOT_SUSPENDED = "could not find a suspended run"
 """Source: @mastra/core 1.71, the 500 of a resume, approval or denial that comes twice or for an unknown run."""
+
+_WAS_NOT_SUSPENDED = b"run was not suspended"
+"""The same of a durable run: not a refusal, but a stream whose first chunk is this error."""
+_SAYS_SO_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +130,14 @@ async def send_answer(
     claims, place = claims_of(routes.http.engine), (routes.http.address.api, routes.id)
     claims.take(place, question)
     try:
-        stream = await routes.stream(route, body)
+        listed = await _is_listed(routes, question, carried)
+        source = HttpSource(await routes.stream(route, body), ChunkDecoder(routes.http.max_event_bytes))
+        if not listed:
+            await _refuse_second(source, question)
     except BaseException as error:
         claims.release(place, question)
         if isinstance(error, ServerError) and _NOT_SUSPENDED in str(error):
-            raise AlreadyResumed(
-                f"{question} waits for no answer any more: it had one before, or never asked"
-            ) from None
+            raise _second(question) from None
         raise
     out = MastraModelOutput(
         control=RemoteControl(routes, carried),
@@ -144,9 +150,32 @@ async def send_answer(
         context=dict(previous.context) if previous is not None else run_context(routes.http, carried.get("memory")),
         engine=routes.http.engine,
     )
-    out.start(HttpSource(stream, ChunkDecoder(routes.http.max_event_bytes)))
+    out.start(source)
     out.on_done(lambda: claims.release(place, question))
     return out
+
+
+async def _is_listed(routes: AgentRoutes, question: Question, options: Mapping[str, Any]) -> bool:
+    """Whether the server lists the run as waiting; it may wait all the same (a long list, a server without one)."""
+    about = run_context(routes.http, options.get("memory"))
+    asked = {"threadId": about.get("thread"), "resourceId": about.get("resource"), "perPage": 100}
+    try:
+        answer = await routes.get("/suspended-runs", asked)
+    except ClientError:
+        return False
+    return any(as_dict(run).get("runId") == question.run_id for run in as_list(answer.get("runs")))
+
+
+async def _refuse_second(source: HttpSource, question: Question) -> None:
+    """Of a durable run, a second answer gets a stream that says that nothing waits. Raises AlreadyResumed."""
+    first = await source.peek(_SAYS_SO_WITHIN_S)
+    if first and first[0].type == "error" and _WAS_NOT_SUSPENDED in first[0].body:
+        await source.aclose()
+        raise _second(question)
+
+
+def _second(question: Question) -> AlreadyResumed:
+    return AlreadyResumed(f"{question} waits for no answer any more: it had one before, or never asked")
 
 
 def _request(
@@ -158,16 +187,10 @@ def _request(
     said = {"reason": reason} if reason else {}
     if answer == "resume":
         return "/resume-stream", {**options, **which, "resumeData": data}
-    if question.tool_call_id is None or not options.keys() <= {"memory", "requestContext"}:
-        # The routes for approvals take no options; this one does the same with them (until idle, a schema …).
+    if question.tool_call_id is None or not options.keys() <= {"requestContext"}:
+        # The routes for approvals take no options (until idle, a schema …), nor the resource that a durable run must be
+        # answered with; this one does the same with them.
         decision = {"approved": True} if answer == "approve" else {"approved": False, **said}
         return "/resume-stream", {**options, **which, "resumeData": decision}
-    context = {key: options[key] for key in ("requestContext",) if key in options}
-    return (
-        ("/approve-tool-call", {**context, **which})
-        if answer == "approve"
-        else (
-            "/decline-tool-call",
-            {**context, **which, **said},
-        )
-    )
+    route = "/approve-tool-call" if answer == "approve" else "/decline-tool-call"
+    return route, {**options, **which, **said}

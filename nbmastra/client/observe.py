@@ -38,8 +38,8 @@ class _Envelope(msgspec.Struct, gc=False, rename="camel"):
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_ITERATION = "iteration-complete"
-"""A durable run's own note after each step; plain streams don't have it, so it isn't shown as a chunk either."""
+_NOTES = ("iteration-complete", "suspended")
+"""A durable run's own notes, which repeat what chunks said: plain streams don't have them, so they are no chunks."""
 
 
 def unwrap(chunk: Chunk) -> tuple[int, Chunk | None]:
@@ -48,7 +48,7 @@ def unwrap(chunk: Chunk) -> tuple[int, Chunk | None]:
         envelope = _ENVELOPE.decode(chunk.to_json())
     except (msgspec.DecodeError, UnicodeDecodeError):
         return -1, chunk
-    if envelope.type == _ITERATION:
+    if envelope.type in _NOTES:
         return envelope.index, None
     data = bytes(envelope.data)
     try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import anyio
 
+from nbmastra.chunks import Chunk
 from nbmastra.client.decode import ChunkDecoder, RecordDecoder
 from nbmastra.client.http import ByteStream
 from nbmastra.errors import StreamTruncated
@@ -14,6 +16,10 @@ from nbmastra.output import Batch
 __all__ = ["HttpSource"]
 
 _DRAIN_S = 0.25
+
+
+async def _next(batches: AsyncIterator[Batch]) -> Batch | None:
+    return await anext(batches, None)
 
 
 class HttpSource:
@@ -25,9 +31,34 @@ class HttpSource:
         self._decoder = decoder
         self.done = False
         """True if the stream's end mark came."""
+        self._decoded = self._decode()
+        self._first: asyncio.Task[Batch | None] | None = None
+
+    async def peek(self, seconds: float) -> list[Chunk]:
+        """The chunks that come first, if they come in time; `batches` gives them all the same."""
+        if self._first is None:
+            self._first = asyncio.create_task(_next(self._decoded))
+        try:
+            done, _ = await asyncio.wait({self._first}, timeout=seconds)
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        failed = not done or self._first.exception() is not None
+        batch = None if failed else self._first.result()
+        return batch[1] if batch is not None else []
 
     async def batches(self) -> AsyncIterator[Batch]:
         """The chunks as they come. Raises StreamTruncated if the connection broke, EventTooLarge."""
+        if self._first is not None:
+            first = await self._first
+            self._first = None
+            if first is None:
+                return
+            yield first
+        async for batch in self._decoded:
+            yield batch
+
+    async def _decode(self) -> AsyncIterator[Batch]:
         decoder = self._decoder
         while (data := await anext(self._pieces, None)) is not None:
             chunks = decoder.feed(data)
@@ -44,6 +75,9 @@ class HttpSource:
 
     async def aclose(self) -> None:
         """Close the connection; after a stream's end mark it is kept for the next request."""
+        if self._first is not None:
+            self._first.cancel()
+            await asyncio.wait({self._first})
         if self.done:
             with anyio.move_on_after(_DRAIN_S):
                 while await anext(self._pieces, None) is not None:

@@ -35,8 +35,14 @@ class SuspendedCall:
     suspend_payload: Any = None
 
     def __repr__(self) -> str:
-        what = "needs approval" if self.needs_approval else "waits for data"
-        return f"<SuspendedCall {clean(self.tool_name, 40)} ({clean(self.tool_call_id, 40)}) {what}>"
+        return (
+            f"<SuspendedCall {clean(self.tool_name, 40)} ({clean(self.tool_call_id, 40)}) waits for {_waits_for(self)}>"
+        )
+
+
+def _waits_for(call: SuspendedCall) -> str:
+    # Of durable runs a server (1.71) doesn't say that a call needs approval.
+    return "approval" if call.needs_approval else "data" if call.suspend_payload is not None else "an answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class SuspendedRuns(Sequence[SuspendedRun]):
                         f"[{number}]",
                         clean(run.agent, 30),
                         clean(call.tool_name, 30),
-                        "approval" if call.needs_approval else "data",
+                        _waits_for(call),
                         clean(str(what), 50) if what is not None else "",
                         since,
                         clean(run.thread or "", 20),

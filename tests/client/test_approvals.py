@@ -114,6 +114,22 @@ def test_a_second_answer_is_already_resumed_also_from_another_kernel(
 
 
 @pytest.mark.server
+def test_b41_a_durable_run_whose_stream_stays_open_is_suspended_and_answered_once(client: MastraClient) -> None:
+    out = suspended(client, "durable-approve", "durable-1")
+    assert out.elapsed_s < 5
+    [run] = client.agent("durable-approve").suspended_runs(thread="durable-1").result(10)
+    assert "an answer" in repr(run)
+    observed = client.agent("durable-approve").observe(out.run_id or "").result(10).wait(10)
+    assert (observed.status, list(observed.state.unknown)) == ("suspended", [])
+    after = out.approve().result(10)
+    assert after.text.result(10) == "Deployed."
+    with pytest.raises(AlreadyResumed):
+        run.approve().result(10)
+    whole = client.agent("durable-approve").observe(out.run_id or "").result(10).wait(10)
+    assert (whole.status, whole.text.result()) == ("success", "Deployed.")
+
+
+@pytest.mark.server
 def test_b40_of_two_answers_at_once_one_runs_and_the_other_is_already_resumed_within_a_second(
     client: MastraClient,
 ) -> None:

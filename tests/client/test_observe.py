@@ -207,7 +207,8 @@ def test_every_kind_of_envelope_is_taken_off() -> None:
     index, inner = unwrap(parse_chunk('{"type":"finish","data":{"type":"text-delta"},"index":5}'))
     assert inner is not None
     assert (index, inner.type, inner.raw_payload()) == (5, "finish", {"type": "text-delta"})
-    assert unwrap(parse_chunk('{"type":"iteration-complete","data":{"text":"a"},"index":6}')) == (6, None)
+    for note in ("iteration-complete", "suspended"):
+        assert unwrap(parse_chunk(f'{{"type":"{note}","data":{{"type":"approval"}},"index":6}}')) == (6, None)
     plain = parse_chunk(chunk)
     assert unwrap(plain) == (-1, plain)
 

@@ -162,6 +162,9 @@ const agents = {
   'durable-tools': createDurableAgent({ agent: agent('durable-tools', scripted(
     [...text('n0', 'Let me look that up.'), ...call('c1', 'weather', { city: 'Paris' }), finish('tool-calls', usage(15, 8))],
     [...text('t1', 'It is 21 °C in Paris.'), finish('stop', usage(30, 12))]), { tools: { weather } }) }),
+  'durable-approve': createDurableAgent({ agent: agent('durable-approve', scripted(
+    [...call('a1', 'deploy', { target: 'prod' }), finish('tool-calls', usage(7, 3))],
+    [...text('t1', 'Deployed.'), finish('stop', usage(9, 2))]), { tools: { deploy }, memory }) }),
   ...tripAgents({ agent, scripted, text, reasoning, call, finish, usage, memory }),
   long: agent('long', scripted([...text('t0', longText, 8), finish('stop', usage(10, 9000))])),
 };
