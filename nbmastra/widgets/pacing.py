@@ -9,9 +9,12 @@ import anyio
 
 __all__ = ["Pacer"]
 
+# What is drawn grows with the pause before it: on a machine that is too busy, each pause would be longer still.
+_LONGEST_PAUSE_S = 0.5
+
 
 class Pacer:
-    """Draws at the first news at once, then at most every `interval` seconds, less often when drawing is dear.
+    """Draws at the first news at once, then at most every `interval` seconds, at least every half when drawing is dear.
 
     `news` waits until something has changed since it last returned, and gives False when nothing will come any more;
     `over` waits for that end, so that the last frame doesn't wait for its turn. Both belong to the loop of `pump`.
@@ -40,7 +43,7 @@ class Pacer:
             started = self._clock()
             self._draw()
             if more:
-                await self.rest(max(self._interval, 2 * (self._clock() - started)))
+                await self.rest(min(max(self._interval, 2 * (self._clock() - started)), _LONGEST_PAUSE_S))
 
     async def rest(self, seconds: float) -> None:
         """Wait, but not beyond the end."""

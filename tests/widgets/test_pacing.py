@@ -47,6 +47,12 @@ async def test_dear_drawing_makes_the_pauses_longer() -> None:
     assert script.rests == pytest.approx([0.4, 0.4])
 
 
+async def test_a_machine_that_cannot_keep_up_still_shows_progress() -> None:
+    script = Script([True, True, True, False], draw_s=4)
+    await run(script)
+    assert script.rests == pytest.approx([0.5] * 3)
+
+
 async def test_the_last_frame_does_not_wait_for_its_turn() -> None:
     over = anyio.Event()
     drawn = anyio.Event()
