@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Protocol, cast, get_args, get_origin
 
 from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 
 from nbmastra.errors import ObjectError, SettingsError
 
@@ -57,7 +56,7 @@ class _Typed:
         try:
             self._adapter = _adapter(schema)
             self.json_schema = self._adapter.json_schema()
-        except (PydanticUserError, TypeError, ValueError, NameError) as error:
+        except Exception as error:  # whatever pydantic makes of what isn't a type
             message = str(error).splitlines()[0]
             raise SettingsError(
                 f"a schema is a pydantic model, a type, a TypeAdapter or a JSON schema dict ({message})"

@@ -22,6 +22,7 @@ BATCH = 1000
 class Stream(Generic[T]):
     """`async for` on any asyncio loop, plain `for` in any thread; `aclose()` ends this reader only.
 
+    Each loop begins at the first item, but after `anext(stream)`: then it goes on from there.
     The kernel's interrupt, while one waits here, cancels the run.
     """
 
@@ -44,11 +45,12 @@ class Stream(Generic[T]):
             elif closed:
                 return
             else:
-                with interruptible(self._cancel):
+                with interruptible(self._cancel) as interrupt:
                     await log.wait(seen)
+                await interrupt.passed_on()
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return self._follow()
+        return self._follow() if self._running is None and not self._closed else self
 
     async def __anext__(self) -> T:
         if self._closed:

@@ -125,12 +125,18 @@ class RunValues:
 
     async def settled(self) -> None:
         """Return when the awaitable values are there."""
-        while not self.is_settled:
-            seen = len(self.log.items)
-            if self.is_settled:
-                return
-            with interruptible(self.cancel):
+        await self._wait(lambda: self.is_settled)
+
+    async def _wait(self, over: Callable[[], bool]) -> None:
+        if over():
+            return
+        with interruptible(self.cancel) as interrupt:
+            while True:
+                seen = len(self.log.items)  # before the question, or what comes between the two would be missed
+                if over():
+                    break
                 await self.log.wait(seen)
+        await interrupt.passed_on()
 
     def settled_blocking(self, timeout: float | None = None) -> None:
         """Block until the awaitable values are there; TimeoutError after `timeout` seconds."""
@@ -372,9 +378,7 @@ class RunValues:
 
     async def consume_stream(self, on_error: Callable[[RunError], Any] | None = None) -> None:
         """Wait until the run is over; a failed or truncated one calls `on_error` with its error, and doesn't raise."""
-        while not self.log.closed:
-            with interruptible(self.cancel):
-                await self.log.wait(len(self.log.items))
+        await self._wait(lambda: self.log.closed)
         failure = self._run_failure(self._turn.text if self._turn is not None else "")
         if failure is not None and on_error is not None:
             answer = on_error(failure)
