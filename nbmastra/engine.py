@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-__all__ = ["Engine", "Job", "get_engine", "interruptible"]
+__all__ = ["Engine", "Interrupted", "Job", "get_engine", "interruptible"]
 
 T = TypeVar("T")
 
@@ -247,19 +247,60 @@ class _Interrupts:
 _interrupts = _Interrupts()
 
 
+class Interrupted(asyncio.CancelledError):
+    """The kernel's interrupt stopped a run, and the cell that awaited it: one line in a notebook."""
+
+    def __init__(self) -> None:
+        super().__init__("the run was stopped by an interrupt")
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Interrupted: {self}"]
+
+
+class Interrupt:
+    """Whether the kernel's interrupt came during a wait."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    async def passed_on(self) -> None:
+        """If it came, leave the loop the time to cancel whoever waits: it is told in its own way, which takes longer.
+
+        Else a run that settles fast would let an interrupted cell end as if nothing had happened.
+        """
+        if self.came:
+            try:
+                await asyncio.sleep(_PASSED_ON_S)
+            except asyncio.CancelledError:
+                raise Interrupted from None
+
+
+_PASSED_ON_S = 1.0
+
+
 @contextmanager
-def interruptible(cancel: Callable[[], None], *, blocking: bool = False) -> Generator[None]:
+def interruptible(cancel: Callable[[], None], *, blocking: bool = False) -> Generator[Interrupt]:
     """While the block waits in the main thread, the kernel's interrupt (SIGINT) also calls `cancel`.
 
     An awaiting cell is only cancelled as a task, which says nothing of why: so the signal itself is watched, and
     whatever handler was there still runs. `blocking`: the thread itself waits, so only this wait was meant.
     """
+    interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield interrupt
         return
+
+    def came() -> None:
+        interrupt.came = True
+        cancel()
+
     key = object()
     try:
-        _interrupts.add(key, cancel, blocking)
-        yield
+        _interrupts.add(key, came, blocking)
+        yield interrupt
+    except asyncio.CancelledError:
+        if interrupt.came:
+            raise Interrupted from None
+        raise
     finally:
         _interrupts.remove(key)

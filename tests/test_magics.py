@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
@@ -27,23 +30,30 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 STREAMS = Path(__file__).parent / "data/streams"
 
 
+@pytest.fixture(scope="module")
+def ipython(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveShell]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
+        shell = InteractiveShell.instance()
+        shell.history_manager.enabled = False
+        yield shell
+        atexit.unregister(shell.atexit_operations)
+        shell.atexit_operations()
+        InteractiveShell.clear_instance()
+
+
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+def shell(ipython: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """Plain IPython, without a kernel, its cells run in this process."""
     for name in ("MASTRA_API_URL", "MASTRA_API_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.chdir(tmp_path)
-    before = (settings.url, settings.resource, settings.record_dir)
-    shell = InteractiveShell.instance()
-    shell.history_manager.enabled = False
-    shell.run_line_magic("load_ext", "nbmastra")
-    yield shell
-    shell.run_line_magic("unload_ext", "nbmastra")
-    settings.url, settings.resource, settings.record_dir = before
-    atexit.unregister(shell.atexit_operations)
-    shell.atexit_operations()
-    InteractiveShell.clear_instance()
+    for name in ("url", "resource", "record_dir"):
+        monkeypatch.setattr(settings, name, getattr(settings, name))
+    ipython.run_line_magic("load_ext", "nbmastra")
+    yield ipython
+    ipython.run_line_magic("unload_ext", "nbmastra")
+    ipython.reset(new_session=False)
 
 
 class Echo:
@@ -289,6 +299,30 @@ def test_in_the_background_plain_ipython_prints_nothing_over_the_prompt(
     ask(shell, "agent --background -o out")
     assert shell.user_ns["out"].wait(20).status == "success"
     assert capsys.readouterr().out == "the run goes on in the background; out is its output\n"
+
+
+def test_on_a_terminal_an_interrupt_stops_the_run_and_keeps_what_came(tmp_path: Path) -> None:
+    env = {**os.environ, "IPYTHONDIR": str(tmp_path), "TERM": "xterm"}
+    words = ["-m", "IPython", "--simple-prompt", "--no-banner", "--no-confirm-exit", "--colors=nocolor"]
+    child = pexpect.spawn(sys.executable, words, env=env, encoding="utf-8", timeout=60, dimensions=(40, 120))
+
+    def enter(line: str) -> None:
+        child.expect(r"In \[\d+\]: ")
+        child.sendline(line)
+
+    enter("%load_ext nbmastra")
+    enter("from nbmastra import demo_agent; trip = demo_agent()")
+    enter("%mastra_stream trip -o out hi")
+    child.expect("→ forecast")
+    child.sendintr()
+    child.expect("trip · Stopped")
+    child.expect("KeyboardInterrupt: the run was stopped; what came is kept in out")
+    enter("print(out.status, len(out.tool_calls) > 0)")
+    child.expect("cancelled True")
+    enter("exit()")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
 
 
 # --- recording -------------------------------------------------------------------------------------------------------
@@ -545,6 +579,8 @@ def test_b43_interrupting_an_awaiting_cell_ends_the_run_and_its_connection(
     asked = time.monotonic()
     assert cell.reply(5)["status"] == "error"
     assert time.monotonic() - asked < 2
+    [error] = cell.shown.of("error")
+    assert error["traceback"] == ["Interrupted: the run was stopped by an interrupt"]
     shown = kernel.run(
         f"import urllib.request\nprint(out.status, urllib.request.urlopen('{server.url}/test/aborts?after=0').read())"
     )
