@@ -109,8 +109,8 @@ def _growing(value: dict[str, Any] | list[Any], path: Path, depth: int = 0) -> s
         name, newest = _key(key), bool(path) and key == path[0]
         if newest and isinstance(item, dict | list) and item and depth < MAX_DEPTH:
             container = cast("dict[str, Any] | list[Any]", item)
-            extent = f' <span class="nbm-muted">[{len(container)}]</span>' if isinstance(container, list) else ""
-            out.append(f"<li><div>{name}{extent}</div><ul>{_growing(container, path[1:], depth + 1)}</ul></li>")
+            # No count here: it would change with every item, and with it all that follows.
+            out.append(f"<li><div>{name}</div><ul>{_growing(container, path[1:], depth + 1)}</ul></li>")
         elif isinstance(item, dict | list) and item:
             out.append(f'<li><div>{name}<span class="nbm-muted">{escape(short_json(item))}</span></div></li>')
         elif newest:
