@@ -3,7 +3,8 @@
 What an unfinished document shows:
 
 - a container from its bracket on, a string from its opening quote on (it grows);
-- a number or literal only when complete (a number when the next character, or `close()`, ends it): no 12 for 1200;
+- a number as far as it is one (1.2 for `1.2e`), closed when the next character, or `close()`, ends it;
+- a word (true, false, null) only when complete;
 - a key only with the start of its value;
 - an escaped surrogate pair when both halves are there, and a surrogate that stays alone as U+FFFD, so an unfinished
   value can always be encoded. The finished value keeps it, as `json.loads` does.
@@ -19,6 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, cast
 
+from nbmastra.errors import PartialJsonError
+
 __all__ = ["PartialJson", "PartialJsonError", "recover_json"]
 
 _PLAIN: Any = re.compile(r'[^"\\\x00-\x1f]*').match
@@ -28,15 +31,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _CODE_UNIT = re.compile("u[0-9a-fA-F]{0,4}")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SHOWN_PIECES = 32  # a number in more pieces is shown when it ends: joining them each time would cost their square
 _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
-
-
-class PartialJsonError(ValueError):
-    """The text is not JSON, or stops in the middle; `position` counts characters from the start of the whole text."""
-
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(f"{message} at character {position}")
-        self.position = position
 
 
 class _Tree:
@@ -66,6 +62,13 @@ class _Tree:
         self.stack.append((self.top, self.key))
         self.top = new
         self.key = None if kind is dict else -1
+
+    def replace(self, value: Any) -> None:
+        """Put another value in the newest one's place: a number that goes on."""
+        shown = self.top[self.key]
+        if type(shown) is not type(value) or shown != value:
+            self.top[self.key] = value
+            self.stale = True
 
     def grow(self, piece: str) -> None:
         """Append to the newest value, a string."""
@@ -125,6 +128,7 @@ class PartialJson:
         self._in_key = False  # the open string is a key
         self._next_key = ""  # of the coming value
         self._token: list[str] = []  # pieces of an open key or number
+        self._number_shown = False  # the open number stands in the value already, as far as it goes
         self._escaped = ""  # what came after a backslash
         self._high = ""  # an escaped high surrogate that waits for the other half
         self._word_left: tuple[str, Any] | None = None  # what has to follow, and what it then means
@@ -165,7 +169,7 @@ class PartialJson:
         if not isinstance(node, list):
             return 0
         with_open_child = [parent for parent, _ in tree.stack]
-        if self._reader in (PartialJson._string, PartialJson._escape):
+        if self._reader in (PartialJson._string, PartialJson._escape) or self._number_shown:
             with_open_child.append(tree.top)
         return len(cast("list[Any]", node)) - any(parent is node for parent in with_open_child)
 
@@ -313,17 +317,35 @@ class PartialJson:
         self._reader = PartialJson._number
         if end < len(text):
             self._put_number(self._take_token(), end)
+            self._number_shown = False
             self._end_value()
+        elif len(self._token) <= _SHOWN_PIECES:
+            self._show_start("".join(self._token))
         return end
+
+    def _show_start(self, token: str) -> None:
+        if start := _NUMBER.match(token):
+            with suppress(ValueError):
+                self._show_number(_number_value(start))
+                self._number_shown = True
 
     def _put_number(self, token: str, end: int) -> None:
         match = _NUMBER.fullmatch(token)
         if not match:
+            self._show_start(token)
             self._fail(f"bad number {token[:40]!r}", end - len(token))
         try:
-            self._put(float(token) if match[1] or match[2] else int(token))
+            value = _number_value(match)
         except ValueError:  # Python limits the digits of an int, for json.loads too
             self._fail(f"number of {len(token)} characters", end - len(token))
+        self._show_number(value)
+
+    def _show_number(self, value: float) -> None:
+        if not self._number_shown:
+            self._put(value)
+        else:
+            for tree in self._trees:
+                tree.replace(value)
 
     def _word(self, text: str, i: int) -> int:
         word, value = self._word_left or _WORDS[text[i]]
@@ -356,21 +378,20 @@ class PartialJson:
     _END = _BLANK.copy()
 
 
+def _number_value(match: re.Match[str]) -> float:
+    return float(match[0]) if match[1] or match[2] else int(match[0])
+
+
 class _Forgiving(PartialJson):
     _KEY = PartialJson._FIRST_KEY
     _ITEM = PartialJson._FIRST_ITEM
 
     def read_to_end(self, text: str, start: int) -> PartialJsonError | None:
-        token = ""  # a cut number, which counts as far as it is one
         try:
             self._read(text, start)
             self.position = len(text)
-            token = "".join(self._token) if self._reader is PartialJson._number else ""
             self.close()
         except PartialJsonError as error:
-            if number := _NUMBER.match(token):
-                with suppress(PartialJsonError):
-                    self._put_number(number[0], 0)
             return error
         return None
 

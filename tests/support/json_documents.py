@@ -92,11 +92,13 @@ def pieces(text: str, rng: random.Random) -> Iterator[str]:
 
 
 def grows(before: Any, after: Any) -> bool:
-    """Nothing that `before` shows is lost or another in `after`; strings, lists and dicts may be longer."""
+    """Nothing that `before` shows is lost or another in `after`; strings, lists, dicts and numbers may be longer."""
     if isinstance(before, str):
         return isinstance(after, str) and after.startswith(before)
     if isinstance(before, list):
         return isinstance(after, list) and len(before) <= len(after) and all(map(grows, before, after))
     if isinstance(before, dict):
         return isinstance(after, dict) and all(key in after and grows(item, after[key]) for key, item in before.items())
+    if isinstance(before, int | float) and not isinstance(before, bool):
+        return isinstance(after, int | float) and not isinstance(after, bool)  # a number shows as far as it has come
     return type(before) is type(after) and before == after
