@@ -56,8 +56,9 @@ class RunView(LiveWidget):
         self._acts: dict[str, Callable[[Act], None]] = {}
         self._job: Job[None] | None = None
         self._replaced = False
+        self._begun_whole = out.done  # asked once: the run may end while the document is begun
         super().__init__()
-        if out.done:
+        if self._begun_whole:
             self.ended.set()
             self._watch_next()
         else:
@@ -78,7 +79,7 @@ class RunView(LiveWidget):
             doc.add(prompt, "span", "nbm-prompt__text", text=out.prompt[:4000])
         self._parts = PartsView(self, self._body, out.state, out.agent)
         self._news = doc.add(self._root, "div", "nbm-sr", html="", attrs={"role": "status", "aria-live": "polite"})
-        if out.done:
+        if self._begun_whole:
             self._draw_end()
 
     def _watch(self) -> None:
