@@ -31,7 +31,7 @@ bench: .venv/.installed-dev
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(PY) "$$file"; done
 
 clean:
-	rm -rf .venv tests/mastra_server/node_modules test-results .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv tests/mastra_server/node_modules tests/mastra_server/older/node_modules test-results .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # Each stamp is newer than what it was made from, so a second run starts at once.
 
@@ -43,6 +43,6 @@ clean:
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[$*]'
 	@touch $@
 
-tests/mastra_server/node_modules/.installed: tests/mastra_server/package.json .venv/.installed-dev
+tests/mastra_server/node_modules/.installed: tests/mastra_server/package.json tests/mastra_server/older/package.json .venv/.installed-dev
 	$(PY) tests/support/setup_node.py
 	@touch $@

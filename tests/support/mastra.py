@@ -1,4 +1,4 @@
-"""The reference Mastra server (`tests/mastra_server`) as a process and as fixtures."""
+"""The reference Mastra servers (`tests/mastra_server`, and an older 1.x) as processes and as fixtures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import running
-from tests.support.setup_node import SERVER_DIR, node_path
+from tests.support.setup_node import OLDER_DIR, SERVER_DIR, node_path
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class MastraServer:
 
 
 @contextmanager
-def run_mastra_server(directory: Path, **env: str) -> Iterator[MastraServer]:
+def run_mastra_server(directory: Path, code: Path = SERVER_DIR, **env: str) -> Iterator[MastraServer]:
     """Run the server on a free port, its database and log in `directory`, until the block ends.
 
     `env` overrides its variables (`CHUNK_DELAY_MS="20"`). RuntimeError with its output if it dies before it listens.
     """
-    if not (SERVER_DIR / "node_modules").is_dir():
+    if not (code / "node_modules").is_dir():
         raise RuntimeError("the reference server's packages are not installed: run `make setup`")
     defaults = {"PORT": "0", "CHUNK_DELAY_MS": "1", "DB": f"file:{directory / 'server.db'}", "EXIT_WITH_STDIN": "1"}
     log = directory / "server.log"
     command = [node_path(), "server.mjs"]
-    with running(command, r"^listening (\d+)", log, cwd=SERVER_DIR, env=os.environ | defaults | env) as (
+    with running(command, r"^listening (\d+)", log, cwd=code, env=os.environ | defaults | env) as (
         process,
         found,
     ):
@@ -46,6 +46,13 @@ def run_mastra_server(directory: Path, **env: str) -> Iterator[MastraServer]:
 def mastra_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MastraServer]:
     """The reference server, shared by all tests; its model waits 1 ms between chunks."""
     with run_mastra_server(tmp_path_factory.mktemp("mastra")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def older_mastra_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MastraServer]:
+    """A server of an older 1.x, with the agents `tools` and `object`."""
+    with run_mastra_server(tmp_path_factory.mktemp("older"), OLDER_DIR) as server:
         yield server
 
 

