@@ -118,6 +118,7 @@ def chunks_df(source: Source, columns: Columns = None, *, strict: bool = True) -
 
     for run in runs(source, sink=collected.take, on_error=on_error):
         collected.end(run)
+        del run  # a large state must not be kept beside the frame that is made next
     return unread.with_frame(collected.frame())
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, cast
 
 import msgspec
@@ -71,24 +71,53 @@ class _Facts(msgspec.Struct, gc=False, rename="camel"):
 
 
 _FACTS = msgspec.json.Decoder(_Facts)
+Ints = np.ndarray[Any, np.dtype[np.int32]]
 _SPARSE = ("tool_call_id", "task_id", "message_id")
 
 
+_TEXT_TYPES = ("text-delta", "reasoning-delta")  # nine of ten chunks; no other chunk rides on one
+
+
 class _Kinds(dict[Head, int]):
-    """A number for each type, run and origin there is, by the head of a chunk."""
+    """A number for each type, run, origin and size of envelope there is, by the head of a chunk."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[tuple[str, str | None, str | None], int] = {}
+        self.found: dict[tuple[str, str | None, str | None, int], int] = {}
+        self.envelopes: list[int] = []
+        """Bytes around the payload, by number."""
+        self.texts: list[bool] = []
+        """True for deltas of text and reasoning, by number."""
 
-    def number(self, type: str, run_id: str | None, from_: str | None) -> int:
-        return self.found.setdefault((type, run_id, from_), len(self.found))
+    def number(self, type: str, run_id: str | None, from_: str | None, envelope: int = 0) -> int:
+        """The number of what all these are the same for."""
+        key = (type, run_id, from_, envelope)
+        if key not in self.found:
+            self.envelopes.append(envelope)
+            self.texts.append(type in _TEXT_TYPES)
+        return self.found.setdefault(key, len(self.found))
 
     def __missing__(self, head: Head) -> int:
-        number = self.number(head.type, head.run_id, head.from_)
-        if head.whole is None:  # others aren't shared, and hold a whole chunk
-            self[head] = number
+        if head.whole is not None:  # it isn't shared, and holds a whole chunk: not to be kept
+            return self.number(head.type, head.run_id, head.from_)
+        number = self[head] = self.number(head.type, head.run_id, head.from_, len(head.prefix) + 1)
         return number
+
+
+class _Batch:
+    """Numbers of chunks that were taken together; -1 where one has none."""
+
+    __slots__ = ("depth", "kind", "length", "parent", "size", "tool")
+
+    def __init__(self, kind: Ints, size: Ints) -> None:
+        count = len(kind)
+        self.kind = kind
+        self.size = size
+        self.length: Ints = np.full(count, -1, np.int32)
+        """Of a delta's text."""
+        self.depth: Ints = np.zeros(count, np.int32)
+        self.tool: Ints = np.full(count, -1, np.int32)
+        self.parent: Ints = np.full(count, -1, np.int32)
 
 
 class ChunkColumns:
@@ -98,78 +127,57 @@ class ChunkColumns:
         self._columns = columns
         self._raw = any(column.name == "payload" for column in columns)
         self._kinds = _Kinds()
-        self._kind = array("i")
-        self._size = array("i")
-        self._length = array("i")
-        """Of a delta's text; -1 for all else."""
-        self._depth = array("b")
+        self._batches: list[_Batch] = []
         self._tools: dict[str, int] = {}
-        self._tool = array("i")
         self._parents: dict[str, int] = {}
-        self._parent = array("i")
         self._ids: dict[str, dict[int, str]] = {name: {} for name in _SPARSE}
         self._payloads: list[str | None] = []
         self._runs: list[tuple[str | None, int]] = []
         self._times: list[np.ndarray[Any, Any]] = []
         self._places: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._starts: list[float] = []
+        self._taken = 0
+        """Rows so far."""
         self._rows = 0
         """Those of runs that are read as far as they came."""
+        self._sound = 0
+        """The number of batches that these came in."""
 
     # --- in ----------------------------------------------------------------------------------------------------------
 
     def take(self, run: Run, chunks: list[Chunk], first: int) -> None:
         """A batch of a run's chunks, the first of which has this number; the run has folded them."""
-        row, count = len(self._kind), len(chunks)
-        kinds, inner_of = self._kinds, run.state.inner_of
-        self._kind.extend([kinds[chunk.head] for chunk in chunks])
-        self._size.extend([len(c.head.prefix) + len(c.body) + (c.head.whole is None) for c in chunks])
-        missing = array("i", [-1]) * count
-        self._length.extend(missing)
-        self._tool.extend(missing)
-        self._parent.extend(missing)
-        self._depth.extend(array("b", [0]) * count)
+        kinds, inner_of, row = self._kinds, run.state.inner_of, self._taken
+        kind: Ints = np.array([kinds[chunk.head] for chunk in chunks], np.int32)
+        bodies = [chunk.body for chunk in chunks]
+        size: Ints = np.array(list(map(len, bodies)), np.int32) + np.array(kinds.envelopes, np.int32)[kind]
+        batch = _Batch(kind, size)
+        is_text: np.ndarray[Any, np.dtype[np.bool_]] = np.array(kinds.texts, bool)[kind]
+        batch.length[is_text] = _text_lengths(list(compress(chunks, is_text)))
+        for index in np.flatnonzero(~is_text).tolist():
+            chunk = chunks[index]
+            inner = inner_of.get(first + index)
+            if inner is not None:
+                parent = inner.parent_call.tool_call_id if inner.parent_call is not None else ""
+                batch.parent[index] = self._parents.setdefault(parent, len(self._parents))
+                batch.depth[index] = inner.depth
+                chunk = _carried(chunk, inner.depth)
+                kind[index] = kinds.number(chunk.type, chunk.run_id, chunk.from_)
+            self._note(chunk, batch, index, row + index)
         if self._raw:
             self._payloads.extend(map(_payload_text, chunks))
-        texts: list[int] = []
-        for index, chunk in enumerate(chunks):
-            if chunk.type in ("text-delta", "reasoning-delta"):
-                texts.append(index)
-            elif first + index in inner_of:
-                inner = inner_of[first + index]
-                parent = inner.parent_call.tool_call_id if inner.parent_call is not None else ""
-                self._parent[row + index] = self._parents.setdefault(parent, len(self._parents))
-                self._depth[row + index] = inner.depth
-                carried = _carried(chunk, inner.depth)
-                self._kind[row + index] = kinds.number(carried.type, carried.run_id, carried.from_)
-                self._note(carried, row + index)
-            else:
-                self._note(chunk, row + index)
-        self._note_lengths(chunks, texts, row)
+        self._batches.append(batch)
+        self._taken += len(chunks)
 
-    def _note_lengths(self, chunks: list[Chunk], texts: list[int], row: int) -> None:
-        length = self._length
-        try:
-            deltas = _TEXTS(b"\n".join([chunks[index].body for index in texts]))
-            sound = len(deltas) == len(texts)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            deltas, sound = [], False
-        if sound:
-            for index, delta in zip(texts, deltas, strict=True):
-                length[row + index] = len(delta.text)
-        else:
-            for index in texts:
-                length[row + index] = _delta_length(chunks[index])
-
-    def _note(self, chunk: Chunk, row: int) -> None:
+    def _note(self, chunk: Chunk, batch: _Batch, index: int, row: int) -> None:
         if delta_key(chunk.type) is not None:
-            self._length[row] = _delta_length(chunk)
+            batch.length[index] = _delta_length(chunk)
         facts = _facts(chunk)
         if facts is None:
             return
         tool = as_text(facts.tool_name)
         if tool:
-            self._tool[row] = self._tools.setdefault(tool, len(self._tools))
+            batch.tool[index] = self._tools.setdefault(tool, len(self._tools))
         for name in _SPARSE:
             id = getattr(facts, name)
             if isinstance(id, str):
@@ -178,11 +186,11 @@ class ChunkColumns:
     def end(self, run: Run) -> None:
         """The run is read as far as it came. Raises SettingsError for a state, which has no chunks."""
         count = run.events
-        if len(self._kind) != self._rows + count:
+        if self._taken != self._rows + count:
             raise SettingsError(
                 "chunks_df needs the chunks, which a RunState doesn't keep: give the output or recording"
             )
-        self._rows += count
+        self._rows, self._sound = self._taken, len(self._batches)
         state = run.state
         # Slices are copies: an array that numpy looks at can't grow, and a live run's must.
         self._times.append(np.asarray(state.times[:count]))
@@ -192,8 +200,9 @@ class ChunkColumns:
 
     def undo(self) -> None:
         """Forget what was taken of a run that couldn't be read to its end."""
-        for column in (self._kind, self._size, self._length, self._depth, self._tool, self._parent, self._payloads):
-            del column[self._rows :]
+        self._taken = self._rows
+        del self._batches[self._sound :]
+        del self._payloads[self._rows :]
         for ids in self._ids.values():
             for row in [row for row in ids if row >= self._rows]:
                 del ids[row]
@@ -223,11 +232,11 @@ class ChunkColumns:
                 numbers = _joined([place[column.name == "step"] for place in self._places], np.int32)
                 return _whole(numbers, numbers < 0)
             case "depth":
-                return _whole(np.asarray(self._depth), None)
+                return _whole(self._numbers("depth"), None)
             case "bytes":
-                return _whole(np.asarray(self._size), None)
+                return _whole(self._numbers("size"), None)
             case "text_len":
-                lengths = np.asarray(self._length)
+                lengths = self._numbers("length")
                 return _whole(lengths, lengths < 0)
             case "at_s":
                 return _float(_joined(self._times, np.float64), None)
@@ -236,24 +245,27 @@ class ChunkColumns:
             case "timestamp":
                 return self._timestamps()
             case "tool_name":
-                return _categorical(list(self._tools), np.asarray(self._tool))
+                return _categorical(list(self._tools), self._numbers("tool"))
             case "parent_tool_call_id":
-                return _categorical(list(self._parents), np.asarray(self._parent))
+                return _categorical(list(self._parents), self._numbers("parent"))
             case "payload":
                 return array_of(column, self._payloads)
             case name:
                 return self._sparse(self._ids[name])
+
+    def _numbers(self, name: str) -> Ints:
+        return _joined([getattr(batch, name) for batch in self._batches], np.int32)
 
     def _spread(self, values: list[Any], dtype: Any = np.int32) -> np.ndarray[Any, Any]:
         """One value a run as one a row."""
         return np.repeat(np.array(values, dtype=dtype), [count for _, count in self._runs])
 
     def _of_kind(self, place: int, fixed: tuple[str, ...]) -> Any:
-        names = [kind[place] for kind in self._kinds.found]
+        names = [cast("str | None", kind[place]) for kind in self._kinds.found]
         categories = list(dict.fromkeys([*fixed, *(name for name in names if name is not None)]))
         codes = {name: code for code, name in enumerate(categories)}
         by_kind = np.array([codes[name] if name is not None else -1 for name in names], dtype=np.int32)
-        return _categorical(categories, by_kind[np.asarray(self._kind)] if names else by_kind, len(fixed))
+        return _categorical(categories, by_kind[self._numbers("kind")] if names else by_kind, len(fixed))
 
     def _gaps(self) -> Any:
         times = _joined(self._times, np.float64)
@@ -274,7 +286,7 @@ class ChunkColumns:
         return pd.DatetimeIndex(micros.view("M8[us]")).tz_localize("UTC").astype(TIMESTAMP)
 
     def _sparse(self, values: dict[int, str]) -> Any:
-        found = np.full(len(self._kind), np.nan, dtype=object)
+        found = np.full(self._rows, np.nan, dtype=object)
         if values:
             texts = array_of(_ID, list(values.values()))
             found[np.fromiter(values, np.int64, len(values))] = np.asarray(texts, dtype=object)
@@ -314,6 +326,17 @@ def _categorical(categories: list[str], codes: np.ndarray[Any, Any], fixed: int 
         renumber[index] = names.setdefault(clean[index], len(names))
     index: Any = pd.Index(list(names), dtype="str")
     return cast("Any", pd.Categorical).from_codes(renumber[codes], categories=index)
+
+
+def _text_lengths(chunks: list[Chunk]) -> list[int]:
+    """Lengths of deltas of text or reasoning."""
+    try:
+        deltas = _TEXTS(b"\n".join([chunk.body for chunk in chunks]))
+        if len(deltas) == len(chunks):
+            return [len(delta.text) for delta in deltas]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass  # half an emoji, keys behind the payload, or no text: one by one
+    return list(map(_delta_length, chunks))
 
 
 def _delta_length(chunk: Chunk) -> int:
