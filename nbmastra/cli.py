@@ -88,28 +88,18 @@ def _doctor(args: argparse.Namespace) -> int:
 def _show(out: MastraModelOutput, args: argparse.Namespace) -> int:
     """Print a run to its end; its exit code."""
     journal = record(out, args.record) if getattr(args, "record", None) else None
-    interrupted = False
     try:
         if args.json:
             print_json(out, sys.stdout)
         else:
             look = look_for(sys.stdout, plain=args.quiet, no_color=args.no_color)
-            printer = RunPrinter(out, look, text_only=args.quiet)
-            try:
-                print_run(out, printer)
-            except KeyboardInterrupt:
-                interrupted = True
-                out.cancel()
-                out.wait(timeout=5)
-                printer.close()
+            print_run(out, RunPrinter(out, look, text_only=args.quiet))
     finally:
         out.cancel()
         if journal is not None:
             journal.result(timeout=5)
     if args.json or args.quiet:
         _tell_failure(out)
-    if interrupted:
-        return INTERRUPTED
     return _exit_code(out)
 
 

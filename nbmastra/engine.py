@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-__all__ = ["Engine", "Interrupted", "Job", "get_engine", "interruptible"]
+__all__ = ["Engine", "Interrupted", "Job", "get_engine", "interrupted_at_end", "interruptible"]
 
 T = TypeVar("T")
 
@@ -304,3 +304,32 @@ def interruptible(cancel: Callable[[], None], *, blocking: bool = False) -> Gene
         raise
     finally:
         _interrupts.remove(key)
+
+
+@contextmanager
+def interrupted_at_end(cancel: Callable[[], object]) -> Generator[None]:
+    """In the main thread, the first interrupt within the block calls `cancel` and is raised when the block has ended.
+
+    So what prints or draws a run isn't torn: it ends by itself, as cancelling ends the run. A second interrupt is
+    raised at once.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came = False
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+        cancel()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt

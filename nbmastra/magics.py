@@ -21,6 +21,7 @@ from nbmastra.client import MastraClient
 from nbmastra.completion import AgentIds, complete
 from nbmastra.config import settings
 from nbmastra.display import in_notebook, show
+from nbmastra.engine import interrupted_at_end
 from nbmastra.errors import MastraStreamError, RunError, SettingsError, StreamTruncated
 from nbmastra.output import MastraModelOutput
 from nbmastra.recording import record
@@ -211,28 +212,22 @@ def _prompt_of(agent: str, rest: str, cell: str | None) -> str:
 
 def _show_to_the_end(out: MastraModelOutput, values: Mapping[str, Any]) -> None:
     """Show a run until it is over. Raises for a failed one, and for an interrupted one."""
-    printer = RunPrinter(out, look_for(sys.stdout))
-    shown: threading.Event | None = None
     try:
-        if values["quiet"]:
-            out.wait()
-        elif values["format"] == "json":
-            print_json(out, sys.stdout)
-        elif _as_text(values):
-            print_run(out, printer)
-        else:
-            shown = show(out)
-            out.wait()
+        with interrupted_at_end(out.cancel):
+            if values["quiet"]:
+                out.wait()
+            elif values["format"] == "json":
+                print_json(out, sys.stdout)
+            elif _as_text(values):
+                print_run(out, RunPrinter(out, look_for(sys.stdout)))
+            else:
+                shown = show(out)
+                out.wait()
+                shown.wait(_LAST_DRAWING_S)  # what the view leaves behind belongs into this cell, before it ends
     except KeyboardInterrupt:
-        out.cancel("interrupted")
-        out.wait(timeout=5)
-        if _as_text(values):
-            printer.close()
+        out.cancel()
         kept = f"; what came is kept in {values['out']}" if values["out"] else ""
         raise RunInterrupted(f"the run was stopped{kept}") from None
-    finally:
-        if shown is not None:
-            shown.wait(_LAST_DRAWING_S)  # what the view leaves behind belongs into this cell, before it ends
     if not values["no_raise"]:
         _raise_failure(out)
 

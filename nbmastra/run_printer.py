@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO, cast
 
-from nbmastra.engine import interruptible
+from nbmastra.engine import interrupted_at_end
 from nbmastra.fold import (
     DataPart,
     FilePart,
@@ -309,32 +309,31 @@ def _count(number: int, what: str) -> str:
 
 
 def print_run(out: MastraModelOutput, printer: RunPrinter) -> None:
-    """Print a run to its end, in this thread. An interrupt cancels it and raises KeyboardInterrupt; calling this again
-    prints what was left."""
-    while True:
-        closed = out.done  # before looking: what came before the end must not be missed
-        seen = len(out.log)
-        printer.update()
-        if closed:
-            break
-        with interruptible(out.cancel, blocking=True):
+    """Print a run to its end, in this thread. An interrupt cancels it, and is raised when all that came is printed."""
+    with interrupted_at_end(out.cancel):
+        while True:
+            closed = out.done  # before looking: what came before the end must not be missed
+            seen = len(out.log)
+            printer.update()
+            if closed:
+                break
             out.log.wait_blocking(seen, printer.wait_s)
-    printer.close()
+        printer.close()
 
 
 def print_json(out: MastraModelOutput, file: TextIO) -> None:
     """Print a run's chunks to its end, each as JSON on a line of its own, in this thread. Interrupts as `print_run`."""
     printed = 0
-    while True:
-        closed = out.done  # before looking: what came before the end must not be missed
-        chunks = out.log.items[printed:]
-        printed += len(chunks)
-        for chunk in chunks:
-            line = json_line(chunk)
-            raw = {"type": chunk.type, "raw": chunk.to_json().decode("utf-8", "replace")}
-            file.write(clean_json(json.dumps(raw) if line is None else line.decode()) + "\n")
-        file.flush()
-        if closed:
-            return
-        with interruptible(out.cancel, blocking=True):
+    with interrupted_at_end(out.cancel):
+        while True:
+            closed = out.done  # before looking: what came before the end must not be missed
+            chunks = out.log.items[printed:]
+            printed += len(chunks)
+            for chunk in chunks:
+                line = json_line(chunk)
+                raw = {"type": chunk.type, "raw": chunk.to_json().decode("utf-8", "replace")}
+                file.write(clean_json(json.dumps(raw) if line is None else line.decode()) + "\n")
+            file.flush()
+            if closed:
+                return
             out.log.wait_blocking(printed)

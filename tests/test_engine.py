@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from nbmastra.engine import Engine, get_engine, interruptible
+from nbmastra.engine import Engine, get_engine, interrupted_at_end, interruptible
 
 NAME = "nbmastra-test-engine"
 
@@ -335,6 +335,25 @@ def test_ignored_interrupts_stay_ignored() -> None:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_is_raised_when_the_block_has_ended_and_a_second_one_at_once() -> None:
+    own = signal.getsignal(signal.SIGINT)
+    said: list[str] = []
+
+    def interrupt(times: int) -> None:
+        with interrupted_at_end(lambda: said.append("cancel")):
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            said.append("rest")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(1)
+    assert said == ["cancel", "rest"]
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(2)
+    assert said == ["cancel", "rest", "cancel"]
+    assert signal.getsignal(signal.SIGINT) is own
 
 
 async def test_other_threads_leave_signals_alone() -> None:
