@@ -16,7 +16,7 @@ MAX_LANES = 40
 WAIT, STEP, CALL, FAILED = "#808080", "#64b5f6", "#1976d2", "#d32f2f"  # seen on white and on black
 _HEAD = "font-weight:400;opacity:.8;padding:1px 8px 1px 0;border:0;white-space:nowrap;text-align:"
 _CELL = "padding:1px 0 1px 12px;border:0;text-align:right;white-space:nowrap"
-_CODE = "font-family:monospace;font-size:12px;background:none"
+_CODE = "font-family:monospace;font-size:12px;background:none;white-space:nowrap"
 
 
 class _Bar(NamedTuple):

@@ -124,6 +124,7 @@ def test_light_dark_and_narrow_are_readable(notebook_page: NotebookPage) -> None
     notebook_page.run(0)
     view = notebook_page.outputs(0).locator(".nbm")
     expect(view.locator(".nbm-call")).not_to_have_count(0)
+    assert view.locator(".nbm-bar").first.evaluate("el => el.clientHeight") < 40  # one line
     for theme in ("light", "dark"):
         notebook_page.theme(theme)  # type: ignore[arg-type]
         assert view.evaluate(CONTRAST) == []

@@ -194,10 +194,12 @@ class View {
     } else if (kind === "a") {
       for (const [name, value] of Object.entries(rest[0])) this.setAttribute(el, id, name, value);
     } else if (kind === "s") {
-      this.clocks.add(id);
       if (this.node(id).s === null) {
         this.clocks.delete(id);
         this.dirty.add(id); // the time it showed gives way to its own content
+      } else {
+        this.clocks.add(id);
+        this.showTime(id);
       }
     } else if (kind === "-") {
       el.remove();
@@ -245,11 +247,15 @@ class View {
   tick() {
     let pause = 1000;
     for (const id of this.clocks) {
-      const seconds = (Date.now() - this.node(id).start) / 1000;
-      this.els.get(id).textContent = elapsed(seconds);
-      if (seconds < 10) pause = 100;
+      if (this.showTime(id) < 10) pause = 100;
     }
     this.ticking = this.clocks.size ? setTimeout(() => this.tick(), pause) : 0;
+  }
+
+  showTime(id) {
+    const seconds = (Date.now() - this.node(id).start) / 1000;
+    this.els.get(id).textContent = elapsed(seconds);
+    return seconds;
   }
 
   onToggle({ target }) {
