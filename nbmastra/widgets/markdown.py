@@ -45,6 +45,7 @@ class MarkdownStream:
         self._closed = False
         self._rest = ""  # the source behind what is closed and settled
         self._seen = 0  # its length when it was last rendered
+        self._behind = False  # it got longer since then
         self._done: list[str] = []
         self._references: References = {}
         self._growing: Growing | None = None
@@ -74,7 +75,7 @@ class MarkdownStream:
 
     def patches(self) -> list[Patch]:
         """What changed since the last call, in order of blocks; [] if nothing did."""
-        self._advance()
+        self._advance(catch_up=True)
         patches: list[Patch] = []
         for number in range(self._sent.block, len(self._done)):
             patches += self._sent.become([], self._done[number])
@@ -83,15 +84,18 @@ class MarkdownStream:
             patches += self._sent.become(*self._open)
         return patches
 
-    def _advance(self) -> None:
+    def _advance(self, *, catch_up: bool = False) -> None:
         text = self._take()
-        if not text and not self._closed:
-            return
-        self._rest += text
-        # A large block that can't settle (a long quotation, a list in an item) is rendered as it gets an eighth longer.
-        if self._closed or len(self._rest) < _LARGE or len(self._rest) * 8 >= self._seen * 9:
+        if text:
+            self._rest += text
+            self._behind = True
+        # A large block that can't settle (a long quotation, a list in an item) is rendered when it has become an eighth
+        # longer, or a frame brings nothing new.
+        late = len(self._rest) > _LARGE and len(self._rest) * 8 < self._seen * 9 and (text or not catch_up)
+        if self._closed or (self._behind and not late):
             self._rest = self._render(self._rest)
             self._seen = len(self._rest)
+            self._behind = False
 
     def _take(self) -> str:
         """What was fed since the last time, with `\\n` line ends and whole characters."""

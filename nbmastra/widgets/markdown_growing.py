@@ -55,6 +55,9 @@ def _render(
     inlines = [token for token in tokens if token.type == "inline" and token.content]
     for token in inlines:
         token.children = inline_tokens(token.content, references, half=half and token is inlines[-1])
+    last = next((token for token in reversed(tokens) if token.nesting == 0), None)
+    if half and last is not None and last.type == "math_block":
+        last.meta["half"] = not last.meta["closed"]
     return html.render(tokens, within)
 
 

@@ -100,7 +100,10 @@ class Html:
         return f'<{tag} style="{style}">' if style else f"<{tag}>"
 
     def _plain(self, token: Token) -> str:
-        text = _text(token.content)
+        return self._literal(token.content)
+
+    def _literal(self, text: str) -> str:
+        text = _text(text)
         # Jupyter typesets $…$ and \(…\) in HTML output, but never across the edge of an element.
         return re.sub(r"[$\\]", r"<span>\g<0></span>", text) if self._snapshot else text
 
@@ -157,12 +160,14 @@ class Html:
         return f"{start}{text}{end}"
 
     def _math(self, token: Token) -> str:
-        tex, display, closed = token.content.strip(), bool(token.meta["display"]), bool(token.meta["closed"])
+        tex, display = token.content.strip(), bool(token.meta["display"])
+        if not token.meta["closed"] and not token.meta["half"]:
+            return f"{self._open('p')}{self._literal(_written(token))}</p>"
         if self._snapshot:
             mark = "$$" if display else "$"
-            shown = _text(f"{mark}{tex}{mark}") if closed and is_safe_tex(tex) and "$" not in tex else None
+            shown = _text(f"{mark}{tex}{mark}") if is_safe_tex(tex) and "$" not in tex else None
         else:
-            shown = mathml(tex, display) if closed else half_mathml(tex, display)
+            shown = half_mathml(tex, display) if token.meta["half"] else mathml(tex, display)
         if shown is None:
             shown = f"{self._open('code')}{_text(_written(token))}</code>"
         if token.type == "math_inline":

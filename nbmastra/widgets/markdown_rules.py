@@ -176,12 +176,13 @@ def _display_math(state: StateBlock, start: int, end: int, silent: bool) -> bool
     if state.is_code_block(start):
         return False
     first = _line(state, start)
-    closer = _DISPLAY.get(first[:2])
+    opener = first[:2]
+    closer = _DISPLAY.get(opener)
     if closer is None:
         return False
     content, closed, after = first[2:].partition(closer)
-    if after.strip(" .,;"):
-        return False  # a sentence that begins with a formula
+    if closed and (after.strip(" .,;") or not _is_tex(opener, content)):
+        return False  # a sentence that begins with a formula, or with escaped brackets
     line = start + 1
     while not closed and line < end and not state.isEmpty(line) and state.sCount[line] >= state.blkIndent:
         more, closed, after = _line(state, line).partition(closer)
@@ -193,9 +194,9 @@ def _display_math(state: StateBlock, start: int, end: int, silent: bool) -> bool
     token = state.push("math_block", "math", 0)
     token.map = [start, line]
     token.content = content
-    token.markup = first[:2]
+    token.markup = opener
     token.info = after.strip()
-    token.meta = {"display": True, "closed": bool(closed)}
+    token.meta = {"display": True, "closed": bool(closed), "half": False}
     return True
 
 
@@ -212,8 +213,13 @@ _DOLLAR = re.compile(rf"\$(?![\s$])((?:[^$\\]|\\.){{1,{_DOLLAR_REACH}}}+)(?<!\s)
 _PRICE = re.compile(r"\d.*?(?<![\\A-Za-z{])[A-Za-z]{2}", re.DOTALL)  # "5 and " in "$5 and …$": a number, then a word
 _TEX_ONLY = re.compile(r"[\\^_={}]")
 _TEX = re.compile(r"[\\^_={}<>+*/|\d]")
-_WORD = re.compile(r"[^\W\d_]{4}")
+_WORD = re.compile(r"[^\W\d_]{3}")
 _CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)"}
+
+
+def _is_tex(opener: str, content: str) -> bool:
+    """Words alone in `\\[sic\\]` or `\\(never\\)` are words in escaped brackets."""
+    return opener == "$$" or _TEX.search(content) is not None or _WORD.search(content) is None
 
 
 def _math(state: StateInline, silent: bool) -> bool:
@@ -230,8 +236,8 @@ def _math(state: StateInline, silent: bool) -> bool:
                 return False
             closed, end = False, last
         content, after = src[pos + 2 : end], end + 2
-        if not content.strip() or (opener != "$$" and _WORD.search(content) and not _TEX.search(content)):
-            return False  # "\[sic\]" are escaped brackets
+        if not content.strip() or not _is_tex(opener, content):
+            return False
     else:
         if opener[0] != "$" or (pos and src[pos - 1].isalnum()):
             return False
@@ -253,7 +259,7 @@ def _math(state: StateInline, silent: bool) -> bool:
         token = state.push("math_inline", "math", 0)
         token.content = content
         token.markup = opener if closer else "$"
-        token.meta = {"display": opener in _DISPLAY, "closed": closed}
+        token.meta = {"display": opener in _DISPLAY, "closed": closed, "half": not closed}
     state.pos = min(after, last)
     return True
 
@@ -385,7 +391,8 @@ class _Markdown(MarkdownIt):
 def _parser() -> MarkdownIt:
     options = {"html": False, "maxNesting": 40, "inline_definitions": True, "tasklists": True}
     parser = _Markdown("commonmark", options)
-    parser.helpers = SimpleNamespace(
+    # typed as the module it holds, but there to be replaced
+    parser.helpers = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
         parseLinkLabel=_link_label,
         parseLinkDestination=helpers.parseLinkDestination,
         parseLinkTitle=helpers.parseLinkTitle,
