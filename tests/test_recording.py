@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -32,7 +33,7 @@ from nbmastra import (
     replay,
 )
 from nbmastra.client.decode import ChunkDecoder
-from nbmastra.errors import MastraStreamError, RecordingError, SettingsError, StreamTruncated
+from nbmastra.errors import MastraStreamError, ObjectError, RecordingError, SettingsError, StreamTruncated
 from nbmastra.output import Batch
 from nbmastra.recording import json_line
 from tests.support.mastra import MastraServer
@@ -271,10 +272,25 @@ def test_a_recording_with_an_unusable_schema_is_refused(tmp_path: Path) -> None:
         load_recording(path)
 
 
+def test_a_recorded_schema_asks_no_server_for_its_parts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reference = f"http://127.0.0.1:{server.getsockname()[1]}/schema"
+        header = {"nbmastra": 1, "schema": {"type": "object", "properties": {"a": {"$ref": reference}}}}
+        chunk = {"type": "object-result", "runId": "r", "from": "AGENT", "object": {"a": 1}}
+        lines = [header, {"t": 0, "chunk": chunk}, {"end": {"done": True, "t": 0}}]
+        path = tmp_path / "run.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(ObjectError, match="isn't in it"):
+            load_recording(path).object.result()
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
 def test_hostile_headers_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text(
-        '{"nbmastra": 1, "agent": {"x": 1}, "prompt": 5, "stream_id": null, "created": [], "context": 7, "answered": 7}'
+        '{"nbmastra": 1, "agent": {"x": 1}, "prompt": 5, "stream_id": null, "created": [], "context": 7, "answered": [[]]}'
         "\n"
         '{"end": {"t": "soon"}}\n'
     )

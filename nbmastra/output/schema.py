@@ -110,6 +110,8 @@ class _JsonSchema:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
+        from jsonschema_specifications import REGISTRY  # pyright: ignore[reportMissingTypeStubs]  # it has none
+        from referencing.exceptions import Unresolvable
 
         self.json_schema = schema
         validator: Any = validator_for(schema, default=Draft202012Validator)
@@ -117,7 +119,9 @@ class _JsonSchema:
             validator.check_schema(schema)
         except SchemaError as error:
             raise SettingsError(f"not a JSON schema: {error.message}") from None
-        self._validator = validator(schema)
+        # With a registry of its own, it asks no server for what the schema refers to: schemas come in recordings too.
+        self._validator = validator(schema, registry=REGISTRY)
+        self._unresolvable = Unresolvable
 
     def validate(self, value: Any) -> Any:
         return self._accept(value, self._validator.iter_errors(value))
@@ -127,7 +131,10 @@ class _JsonSchema:
         return value if isinstance(items, list) else self._accept(value, self._validator.descend(value, items))
 
     def _accept(self, value: Any, errors: Iterable[Any]) -> Any:
-        problems = list(errors)
+        try:
+            problems = list(errors)
+        except self._unresolvable as error:
+            raise ObjectError(f"the schema refers to something that isn't in it: {error}", partial=value) from None
         if problems:
             raise _mismatch(tuple(problems[0].absolute_path), problems[0].message, len(problems), value)
         return value

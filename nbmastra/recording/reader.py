@@ -99,14 +99,14 @@ class Recording:
         header = self.header
         context = header.get("context")
         known = cast("dict[str, Any]", context) if isinstance(context, dict) else {}
-        answered = header.get("answered")
+        answered = header.get("answered") if isinstance(header.get("answered"), list) else None
         try:
             out = MastraModelOutput(
                 schema=schema if schema is not None else header.get("schema"),
                 agent=_text(header.get("agent")),
                 prompt=_text(header.get("prompt")),
                 until_idle=bool(header.get("until_idle")),
-                answered=cast("list[str]", answered) if isinstance(answered, list) else (),
+                answered=[call for call in cast("list[Any]", answered or []) if isinstance(call, str)],
                 context={key: known[key] for key in KEPT_CONTEXT if isinstance(known.get(key), str)}
                 | {"recording": self.path.name},
             )
