@@ -289,11 +289,8 @@ def test_a_recorded_schema_asks_no_server_for_its_parts(tmp_path: Path) -> None:
 
 def test_hostile_headers_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    path.write_text(
-        '{"nbmastra": 1, "agent": {"x": 1}, "prompt": 5, "stream_id": null, "created": [], "context": 7, "answered": [[]]}'
-        "\n"
-        '{"end": {"t": "soon"}}\n'
-    )
+    header = {"nbmastra": 1, "agent": {"x": 1}, "prompt": 5, "created": [], "context": 7, "answered": [[]]}
+    path.write_text(json.dumps(header) + '\n{"end": {"t": "soon"}}\n')
     assert load_recording(path).status == "truncated"
 
 
