@@ -91,7 +91,8 @@ class LiveWidget(anywidget.AnyWidget):
     def close(self) -> None:
         """Remove it from every display and free it; its layout is a widget of its own, and no one else's."""
         if self.comm is not None:
-            super().close()
+            with self._lock:  # not in the middle of another thread's frame
+                super().close()
             self.layout.close()  # pyright: ignore[reportUnknownMemberType]
 
     def boot(self) -> dict[str, Any]:

@@ -42,13 +42,15 @@ class _Question:
 
     def sent(self, words: str) -> None:
         """The answer was accepted; the run goes on."""
-        self._say(words)
+        if self._node in self._stage.doc:
+            self._say(words)
 
     def failed(self, message: str) -> None:
         """The answer wasn't accepted: one may try again."""
-        for control in self._controls:
-            self._stage.doc.set_attr(control, "disabled", None)
-        self._say(one_line(message))
+        if self._node in self._stage.doc:
+            for control in self._controls:
+                self._stage.doc.set_attr(control, "disabled", None)
+            self._say(one_line(message))
 
     def _say(self, words: str) -> None:
         doc = self._stage.doc

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from nbmastra.engine import Job, get_engine
-from nbmastra.errors import NbMastraError, ObjectError
+from nbmastra.errors import ObjectError
 from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.output import Answer, MastraModelOutput
 from nbmastra.widgets.document import Document
@@ -228,9 +228,12 @@ class RunView(LiveWidget):
                 await out.decline(call_id, reason=reason or None)
             else:
                 await out.resume(data, tool_call_id=call_id)
-        except NbMastraError as error:
+        except Exception as error:  # whatever the source says: nothing ends silently, and one may try again
             with self.frame():
-                question.failed(str(error))
+                question.failed(str(error) or type(error).__name__)
+        else:
+            with self.frame():
+                question.sent("Answered; the run goes on.")
 
     # --- the chain --------------------------------------------------------------------------------------------------
 

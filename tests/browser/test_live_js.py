@@ -220,7 +220,8 @@ def test_elapsed_time_ticks_in_the_browser_and_goes_on_in_a_later_display(front:
     doc.since(id, 3671.0)
     short = doc.add(tag="dd")
     doc.since(short, 1.0)
-    front.page.clock.install()
+    front.page.clock.install(time=0)
+    front.page.clock.pause_at(1000)  # else it goes on by itself
     front.start()
     front.display()
     texts = "() => [...shown.at(-1).el.querySelectorAll('dd')].map(e => e.textContent)"
@@ -342,7 +343,8 @@ def test_copy_gives_the_whole_text(front: Front) -> None:
 
 def test_removing_a_display_leaves_nothing_behind(front: Front) -> None:
     """B49: no listener, timer or frame; the other display goes on."""
-    front.page.clock.install()
+    front.page.clock.install(time=0)
+    front.page.clock.pause_at(1000)
     clock = front.doc.add(tag="dd")
     front.doc.since(clock, 0.0)
     text = front.doc.add(tag="p", html="0", attrs={"data-nbm-caret": ""})
