@@ -30,6 +30,12 @@ async def chunks():
 out = MastraModelOutput.from_chunks(chunks())
 """
 SNAPSHOT = "Completed trip"
+VIEW = """\
+from nbmastra.widgets.run_view import RunView
+out.wait()
+view = RunView(out)
+display(view._repr_mimebundle_()[0], raw=True)  # the view itself, not what takes its place
+"""
 
 
 def stop(notebook_page: NotebookPage, i: int) -> Locator:
@@ -120,10 +126,11 @@ def test_a_page_reloaded_in_mid_run_goes_on_and_says_how_to_keep_the_result(note
 
 def test_light_dark_and_narrow_are_readable(notebook_page: NotebookPage) -> None:
     """Text at least 4.5:1 on what is behind it, nothing wider than its place."""
-    notebook_page.open("look.ipynb", [DEMO.format(speed=1) + "out"])
+    notebook_page.open("look.ipynb", [DEMO.format(speed="None") + VIEW])
     notebook_page.run(0)
     view = notebook_page.outputs(0).locator(".nbm")
     expect(view.locator(".nbm-call")).not_to_have_count(0)
+    view.evaluate("el => el.querySelectorAll('details').forEach(fold => { fold.open = true; })")
     assert view.locator(".nbm-bar").first.evaluate("el => el.clientHeight") < 40  # one line
     for theme in ("light", "dark"):
         notebook_page.theme(theme)  # type: ignore[arg-type]
