@@ -1,4 +1,4 @@
-"""The command line: `nbmastra stream AGENT PROMPT`, `demo`, `replay FILE`, `agents`, `doctor`."""
+"""The command line: `nbmastra stream AGENT PROMPT`, `demo`, `replay FILE`, `runs FOLDER`, …"""
 
 from __future__ import annotations
 
@@ -83,6 +83,31 @@ def _agents(args: argparse.Namespace) -> int:
 
 def _doctor(args: argparse.Namespace) -> int:
     return report(examine(args.url), as_json=args.json)
+
+
+def _runs(args: argparse.Namespace) -> int:
+    from nbmastra.frames import runs_df  # pandas is slow to load, and few commands need it
+    from nbmastra.run_list import run_lines
+
+    runs, errors = runs_df(args.folder, strict=False)
+    if args.status:
+        runs = runs.loc[runs["status"] == args.status, :]
+    if args.json:
+        print(runs.to_json(orient="records", date_format="iso", indent=2))
+    else:
+        for line in run_lines(runs, limit=args.limit):
+            print(line)
+    for source, message in zip(errors["source"], errors["error_message"], strict=True):
+        _complain(f"left out {source}: {message}")
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from nbmastra.frames import export
+
+    rows = export(args.folder, args.file, args.table)
+    print(f"{args.file}: {rows:,} rows of {args.table}")
+    return 0
 
 
 def _show(out: MastraModelOutput, args: argparse.Namespace) -> int:
@@ -172,6 +197,19 @@ def _parser() -> _Parser:
             "--speed", type=_speed, default=1.0, metavar="X", help="times its own pace, like 10; max: all at once"
         )
         _add_look(command)
+
+    runs = _command(commands, "runs", _runs, "list the recorded runs of a folder: how they ended, tokens, cost")
+    runs.add_argument("folder", type=Path, metavar="FOLDER", help="where recordings are; or one recording")
+    runs.add_argument("--status", metavar="STATUS", help="only those that ended so: failed, success, suspended …")
+    runs.add_argument("--limit", type=int, metavar="N", default=50, help="print the newest N (50)")
+    runs.add_argument("--json", action="store_true", help="all of them as JSON")
+
+    export = _command(commands, "export", _export, "write a table of recorded runs as a .parquet or .csv file")
+    export.add_argument("folder", metavar="FOLDER", help="where recordings are; a recording, or a pattern")
+    export.add_argument("file", type=Path, metavar="FILE", help="what to write; Parquet needs nbmastra[big]")
+    export.add_argument(
+        "--table", metavar="TABLE", default="chunks_df", help="runs_df, steps_df, usage_df, tool_calls_df … (chunks_df)"
+    )
 
     agents = _command(commands, "agents", _agents, "list the server's agents")
     _add(agents, RUN_OPTIONS[0])

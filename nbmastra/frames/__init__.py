@@ -22,6 +22,7 @@ from nbmastra.frames.build import (
     usage_df,
 )
 from nbmastra.frames.columns import Column, Table
+from nbmastra.frames.files import export
 from nbmastra.frames.runs import Source
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Table",
     "chunks_df",
     "errors_df",
+    "export",
     "frame_of",
     "messages_df",
     "runs_df",

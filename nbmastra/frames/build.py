@@ -12,6 +12,7 @@ import pandas as pd
 from nbmastra.errors import RecordingError
 from nbmastra.frames.chunks import CHUNKS, ChunkColumns
 from nbmastra.frames.columns import Column, Table, array_of
+from nbmastra.frames.index import indexed_rows
 from nbmastra.frames.outcomes import ERRORS, RUNS, failure_rows, run_rows
 from nbmastra.frames.runs import Run, Source, runs
 from nbmastra.frames.tables import (
@@ -30,6 +31,7 @@ from nbmastra.frames.usage import USAGE, By, Reconciliation, grouper, spent, tog
 from nbmastra.prices import OwnPrices
 
 __all__ = [
+    "FUNCTIONS",
     "TABLES",
     "UNREAD",
     "Columns",
@@ -76,6 +78,11 @@ class _Rows:
         """A row."""
         for column, values in zip(self.columns, self.values, strict=True):
             values.append(column.read(row))
+
+    def add_values(self, row: dict[str, Any]) -> None:
+        """A row that was read before, by the names of columns."""
+        for column, values in zip(self.columns, self.values, strict=True):
+            values.append(row[column.name])
 
     def frame(self) -> pd.DataFrame:
         """All of them."""
@@ -178,9 +185,14 @@ def _function(table: Table[Any], read: Callable[[Run], Iterator[Any]]) -> TableF
         source: Source, columns: Columns = None, *, strict: bool = True, prices: OwnPrices | None = None
     ) -> Frame | Both:
         rows, unread = _Rows(table.select(columns)), _Unread(strict)
-        for run in runs(source, on_error=unread.note, prices=prices):
-            for row in read(run):
-                rows.add(row)
+        folder = Path(source).expanduser() if isinstance(source, str | Path) else None
+        if table is RUNS and folder is not None and prices is None and folder.is_dir():
+            for values in indexed_rows(folder, unread.note):
+                rows.add_values(values)
+        else:
+            for run in runs(source, on_error=unread.note, prices=prices):
+                for row in read(run):
+                    rows.add(row)
         return unread.with_frame(rows.frame())
 
     function.__name__ = function.__qualname__ = table.name
@@ -206,7 +218,7 @@ TABLES: dict[str, Table[Any]] = {
 }
 """All tables by the name of their function."""
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "chunks_df": chunks_df,
     "errors_df": errors_df,
     "messages_df": messages_df,
@@ -221,4 +233,4 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 def frame_of(name: str, out: Any, options: dict[str, Any]) -> pd.DataFrame:
     """The table of that name of an output: what the output's own methods call."""
-    return _FUNCTIONS[name](out, **options)
+    return FUNCTIONS[name](out, **options)

@@ -63,7 +63,7 @@ RUNS = Table[Run](
         Column("nested_runs", "Int64", "How many runs inside of it.", lambda run: sum(1 for _ in places(run)) - 1),
         Column("chunks", "Int64", "How many chunks came.", lambda run: run.events),
         Column("unread", "Int64", "How many of them couldn't be read.", lambda run: _unread(run)),
-        *token_columns(lambda run: run.state.grand_usage),
+        *token_columns(lambda run: run.total),
         Column("cost_usd", "Float64", "Its price; missing where that of a model isn't known.", run_cost, "USD"),
         Column("error_type", "category", "Name of the error.", lambda run: _error(run, "name")),
         Column("error_message", "str", "What went wrong.", lambda run: _error(run, "message")),

@@ -6,6 +6,7 @@ import glob
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from nbmastra.prices import OwnPrices, price
 from nbmastra.recording import open_recording
 from nbmastra.usage import Usage
 
-__all__ = ["Place", "Run", "Source", "places", "recordings", "run_of", "runs"]
+__all__ = ["Place", "Run", "Source", "items", "places", "recordings", "run_of", "runs"]
 
 Source = MastraModelOutput | RunState | str | Path | Iterable["Source"]
 """An output (live or finished), a fold's state, a recording, a folder of them, a glob pattern, or several of these."""
@@ -56,6 +57,11 @@ class Run:
     def agent_id(self) -> str | None:
         """The agent that answered or, where the stream doesn't tell, the one that was asked."""
         return self.state.agent_id or self.agent
+
+    @cached_property
+    def total(self) -> Usage:
+        """All its tokens, runs inside of it included, at the first time of asking."""
+        return self.state.grand_usage
 
     def time(self, at: float | None) -> datetime | None:
         """The date of a moment of the stream; None if it or the stream's start isn't known."""
@@ -125,7 +131,7 @@ def runs(
 
     A file that is no recording goes to `on_error` if that is given. Raises RecordingError, SettingsError.
     """
-    found = list(_found(source))
+    found = list(items(source))
     for item in tqdm(found, unit="run", delay=1, leave=False, disable=not progress or len(found) < 2):
         try:
             run = run_of(item, sink, prices)
@@ -185,14 +191,15 @@ def _about(out: MastraModelOutput, prices: OwnPrices | None) -> Run:
     )
 
 
-def _found(source: Source) -> Iterator[MastraModelOutput | RunState | Path]:
+def items(source: Source) -> Iterator[MastraModelOutput | RunState | Path]:
+    """The outputs, states and files of a source, none of them read. Raises RecordingError, SettingsError."""
     if isinstance(source, MastraModelOutput | RunState):
         yield source
     elif isinstance(source, str | Path):
         yield from _paths(source)
     elif isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may err
         for item in source:
-            yield from _found(item)
+            yield from items(item)
     else:
         raise SettingsError(
             f"expected an output, a recording, a folder, a pattern like 'runs/*.jsonl' or a list of these; "

@@ -29,6 +29,10 @@ or a list of these.
   `complete` says that they agree; `beyond_steps` lists turns whose own total isn't that of their steps;
   `unpriced_models` those without a price.
 
+`runs_df(folder)` keeps an index in the folder (`.nbmastra-index`), so that each recording is read once; deleting it
+costs nothing but time. `nbmastra runs FOLDER` prints it. `export(source, "out.parquet", "tool_calls_df")`, or
+`nbmastra export FOLDER out.parquet --table tool_calls_df`, writes any table, a run at a time.
+
 dtype *timestamp* is `datetime64[us, UTC]`; *object* holds JSON values.
 
 This page is generated: `python -m tests.support.frame_reference`.
