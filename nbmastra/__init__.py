@@ -9,7 +9,7 @@
     %%mastra_stream weather
     What's the weather in Paris?
 
-Importing this loads chunks and output; client, widgets and all else are loaded when they are first used.
+Importing this loads the chunks; output, client, widgets and all else are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from nbmastra._version import __version__
 from nbmastra.chunks import Chunk, UnknownChunk, parse_chunk
 from nbmastra.errors import NbMastraError
-from nbmastra.output import MastraModelOutput, hooks
+from nbmastra.hooks import hooks
 
 if TYPE_CHECKING:
     from nbmastra.client import MastraClient, RemoteAgent
     from nbmastra.config import configure
+    from nbmastra.output import MastraModelOutput
     from nbmastra.recording import RecordedAgent, demo_agent, demo_recording, load_recording, record, replay
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "MastraModelOutput": "nbmastra.output",
     "MastraClient": "nbmastra.client",
     "RemoteAgent": "nbmastra.client",
     "configure": "nbmastra.config",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nbmastra.hooks import hooks
 from nbmastra.output.control import Answer, Control
-from nbmastra.output.hooks import hooks
 from nbmastra.output.limits import Limits
 from nbmastra.output.model_output import MastraModelOutput
 from nbmastra.output.pending import Pending, PendingList

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from nbmastra.errors import SettingsError
-from nbmastra.output.hooks import hooks
+from nbmastra.hooks import hooks
 
 if TYPE_CHECKING:
     import pandas as pd  # only for its types: an output needs no pandas until somebody asks for a table

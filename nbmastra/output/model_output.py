@@ -25,7 +25,7 @@ from nbmastra.errors import AlreadyResumed, NotSuspended
 from nbmastra.fold import RunState, ToolCall, WorkflowStep
 from nbmastra.output.control import Answer, Control, NoControl
 from nbmastra.output.frame_methods import FrameMethods
-from nbmastra.output.hooks import hooks
+from nbmastra.hooks import hooks
 from nbmastra.output.limits import Limits
 from nbmastra.output.schema import ObjectSchema
 from nbmastra.output.source import Batch, ChunkLike, Ended, IterableSource, Source, StreamEnded
