@@ -54,7 +54,11 @@ def highlight(code: str, language: str) -> list[tuple[str, str]] | None:
     if lexer is None or len(code) > _LONGEST or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return None
     runs: list[tuple[str, str]] = []
-    for kind, text in lexer.get_tokens(code):
+    try:
+        tokens = list(lexer.get_tokens(code))
+    except Exception:  # an error in one of the many lexers costs the colours, not the view
+        return None
+    for kind, text in tokens:
         cls = _class_of(kind)
         if runs and (cls == runs[-1][0] or text.isspace()):  # space needs no colour, so it needs no span of its own
             runs[-1] = runs[-1][0], runs[-1][1] + text

@@ -209,9 +209,9 @@ def _line(state: StateBlock, line: int) -> str:
 _DOLLAR_REACH = 1000
 _BRACKET_REACH = 4000
 _HALF_MATH = 500
-_DOLLAR = re.compile(rf"\$(?![\s$])((?:[^$\\]|\\.){{1,{_DOLLAR_REACH}}}+)(?<!\s)\$(?!\d)", re.DOTALL)
+_DOLLAR = re.compile(rf"\$(?![\s$])((?:[^$\\`]|\\.){{1,{_DOLLAR_REACH}}}+)(?<!\s)\$(?!\d)", re.DOTALL)
 _PRICE = re.compile(r"\d.*?(?<![\\A-Za-z{])[A-Za-z]{2}", re.DOTALL)  # "5 and " in "$5 and …$": a number, then a word
-_TEX_ONLY = re.compile(r"[\\^_={}]")
+_TEX_ONLY = re.compile(r"\\[^$]|[\^_={}]")
 _TEX = re.compile(r"[\\^_={}<>+*/|\d]")
 _WORD = re.compile(r"[^\W\d_]{3}")
 _CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)"}

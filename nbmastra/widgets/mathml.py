@@ -60,15 +60,15 @@ def mathml(tex: str, display: bool) -> str | None:
 
 
 def half_mathml(tex: str, display: bool) -> str | None:
-    """The same for a formula that is still being written: as much as can be read, "" if there is nothing yet."""
+    """The same for a formula that is still being written: up to where it can be read, "" if that is nothing yet."""
     for _ in range(4):
         tex = re.sub(r"(?:\\[A-Za-z]*|[_^$&]|\s)+\Z", "", tex)
         if not tex:
             return ""
         shown = mathml(_completed(tex), display)
-        if shown is not None or not is_safe_tex(tex):
+        if shown is not None or "\\" not in tex or not is_safe_tex(tex):
             return shown
-        tex = tex[: max(tex.rfind("\\"), 0)]
+        tex = tex[: tex.rfind("\\")]  # a command without all of its arguments
     return ""
 
 

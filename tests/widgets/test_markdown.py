@@ -257,6 +257,7 @@ def test_references_serve_the_blocks_after_them_and_are_shown() -> None:
         ("$5 and $6", 0),
         ("between $5 and 6$ a day", 0),
         ("US$5-US$6", 0),
+        ("$5, \\$6 and `$code$`", 0),
         ("$ x $", 0),
         ("`$x$`", 0),
         ("\\$x\\$", 0),
