@@ -1,10 +1,10 @@
-// client-js reading a file of server-sent events with observe(), its fastest reader, every chunk kept.
-// Usage: node observe.mjs FILE NODE_MODULES; prints {chunks, seconds}.
+// client-js reading a file of server-sent events, every chunk kept: with observe(), its fastest reader, or as
+// agent.stream() does. Usage: node observe.mjs FILE NODE_MODULES [stream]; prints {chunks, seconds, cpu}.
 import { closeSync, openSync, readSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
-const [, , file, modules] = process.argv;
+const [, , file, modules, mode] = process.argv;
 const entry = createRequire(`${modules}/`).resolve('@mastra/client-js');
 const { MastraClient } = await import(pathToFileURL(entry));
 
@@ -22,7 +22,11 @@ const fetch = async () => new Response(body(), { headers: { 'content-type': 'tex
 const client = new MastraClient({ baseUrl: 'http://localhost', retries: 0, fetch });
 const kept = [];
 const start = performance.now();
-const stream = await client.getAgent('agent').observe({ runId: 'run' });
+const agent = client.getAgent('agent');
+const cpuBefore = process.cpuUsage();
+const stream = mode === 'stream' ? await agent.stream('hi') : await agent.observe({ runId: 'run' });
 await stream.processDataStream({ onChunk: async chunk => { kept.push(chunk); } });
-console.log(JSON.stringify({ chunks: kept.length, seconds: (performance.now() - start) / 1000 }));
+const { user, system } = process.cpuUsage(cpuBefore);
+const seconds = (performance.now() - start) / 1000;
+console.log(JSON.stringify({ chunks: kept.length, seconds, cpu: (user + system) / 1e6 }));
 process.exit(0);

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any, cast
 
 __all__ = ["Usage", "parse_usage", "sum_usage"]
@@ -78,16 +79,14 @@ def parse_usage(value: object) -> Usage:
 
     A missing total is input + output where both are there; a provider's own total is kept, since it may count more.
     """
-    if not isinstance(value, Mapping):
+    wire = _dict(value)
+    if not wire:
         return Usage()
-    wire = cast("Mapping[str, Any]", value)
-    input_, output = (
-        wire.get("inputTokens", wire.get("promptTokens")),
-        wire.get("outputTokens", wire.get("completionTokens")),
-    )
-    input_parts, output_parts = _mapping(input_), _mapping(output)
-    input_tokens = _count(input_parts.get("total")) if input_parts else _count(input_)
-    output_tokens = _count(output_parts.get("total")) if output_parts else _count(output)
+    input_ = wire.get("inputTokens", wire.get("promptTokens"))
+    output = wire.get("outputTokens", wire.get("completionTokens"))
+    input_parts, output_parts = _dict(input_), _dict(output)
+    input_tokens = _count(input_parts.get("total") if input_parts else input_)
+    output_tokens = _count(output_parts.get("total") if output_parts else output)
     total = _count(wire.get("totalTokens"))
     if total is None and input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
@@ -101,15 +100,16 @@ def parse_usage(value: object) -> Usage:
     )
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _first(*values: object) -> int | None:
-    return next((count for value in values if (count := _count(value)) is not None), None)
+def _first(flat: object, nested: object) -> int | None:
+    count = _count(flat)
+    return count if count is not None else _count(nested)
 
 
 def _count(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if value == value and abs(value) != float("inf") else None
+    if type(value) is int:  # no bool, which is a subclass
+        return value
+    return int(value) if isinstance(value, float) and isfinite(value) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -182,6 +183,28 @@ def test_every_beginning_of_a_stream_is_a_run(facts: Facts, data: st.DataObject)
     assert state.text_pieces == facts.texts[: len(state.text_pieces)]
     assert not [call for call in state.tool_calls if call.open and not call.background]
     assert not [part for part in state.parts if isinstance(part, TextPart) and part.ended_at is None]
+
+
+@QUICK
+@given(runs(), st.data())
+def test_chunks_that_come_together_say_what_they_say_one_by_one(facts: Facts, data: st.DataObject) -> None:
+    odd = [text(""), text("\ud83c"), text("\udf89"), {**text("x"), "metadata": {}}, text("y", id="other")]
+    chunks = [parse_chunk(wire) for wire in facts.chunks]
+    for wire in data.draw(st.lists(st.sampled_from(odd), max_size=5)):
+        chunks.insert(data.draw(st.integers(0, len(chunks))), parse_chunk(wire))
+    together, alone = RunState(), RunState()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(chunks)), max_size=4)))
+    for at, (begin, end) in enumerate(pairwise([0, *cuts, len(chunks)])):
+        together.apply_all(chunks[begin:end], float(at))
+        for chunk in chunks[begin:end]:
+            alone.apply(chunk, float(at))
+    for state in (together, alone):
+        state.close(9.0)
+    assert summary(together) == summary(alone)
+    for name in ("times", "turn_of", "step_of", "counts", "text_pieces", "reasoning_pieces"):
+        assert getattr(together, name) == getattr(alone, name)
+    assert [_look_of(part) for part in together.parts] == [_look_of(part) for part in alone.parts]
+    assert len(together.changes) == len(alone.changes)
 
 
 @QUICK

@@ -38,6 +38,9 @@ _DELTA_DECODERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
+_decode_json: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+
+
 class _NoDelta:
     text = ""
 
@@ -157,8 +160,9 @@ class Chunk(msgspec.Struct, gc=False, eq=False, weakref=False):
         if self.head.whole is not None:
             return self.head.whole.get("payload")
         try:
-            return json.loads(self.body)
+            return _decode_json(self.body)
         except (ValueError, RecursionError):
+            # Keys behind the payload, half an emoji, NaN: what the fast parser refuses.
             return self.to_wire().get("payload")
 
     @property

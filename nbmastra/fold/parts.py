@@ -82,6 +82,14 @@ class TextPart(Part):
             self.pieces.append(piece)
         return piece
 
+    def append_all(self, pieces: list[str]) -> bool:
+        """Add deltas as they are; False, and nothing done, if a half emoji is among them."""
+        text = "".join(pieces)
+        if self._held or (not text.isascii() and _LONE_SURROGATE.search(text)):
+            return False
+        self.pieces.extend(pieces)
+        return True
+
     def end(self, at: float) -> str:
         """Close the part; returns the last piece, if half a character was held back."""
         self.ended_at = at

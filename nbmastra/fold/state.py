@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from nbmastra.chunks import Chunk, UnknownChunk
@@ -36,6 +36,8 @@ _HANDLERS: dict[str, Handler] = {
     **workflow.HANDLERS,
     **network.HANDLERS,
 }
+
+_AT_ONCE = {**text.AT_ONCE, **tools.AT_ONCE}
 
 MAX_DEPTH = 40
 """Sub-agents within sub-agents are folded this deep; what lies deeper is kept as tool output."""
@@ -135,6 +137,27 @@ class RunState:
         self.times.append(at)
         self.turn_of.append(self.turn.index if self.turn is not None else -1)
         self.step_of.append(self.step.index if self.step is not None else -1)
+
+    def apply_all(self, chunks: Sequence[Chunk], at: float) -> None:
+        """Take in chunks that arrived together: the same as `apply` to each, but deltas in a row as one."""
+        index, count = 0, len(chunks)
+        while index < count:
+            head = chunks[index].head
+            end = index + 1
+            at_once = _AT_ONCE.get(head.type)
+            if at_once is not None:
+                while end < count and chunks[end].head is head:
+                    end += 1
+            row = chunks[index:end]
+            index = end
+            if at_once is None or len(row) == 1 or not at_once(self, row, at):
+                for chunk in row:
+                    self.apply(chunk, at)
+                continue
+            self.counts[head.type] += len(row)
+            self.times.extend(array("d", (at,)) * len(row))
+            self.turn_of.extend(array("i", (self.turn.index if self.turn is not None else -1,)) * len(row))
+            self.step_of.extend(array("i", (self.step.index if self.step is not None else -1,)) * len(row))
 
     def apply_nested(self, run: RunState, chunk: Chunk, at: float) -> None:
         """Take in a chunk of a run inside of this one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,16 @@ from nbmastra.partial_json import recover_json
 if TYPE_CHECKING:
     from nbmastra.fold.state import RunState
 
-__all__ = ["HANDLERS", "call_in_step", "find_call", "finish_call", "follow_task", "settle_calls", "wait_for_answer"]
+__all__ = [
+    "AT_ONCE",
+    "HANDLERS",
+    "call_in_step",
+    "find_call",
+    "finish_call",
+    "follow_task",
+    "settle_calls",
+    "wait_for_answer",
+]
 
 
 class _ArgsDelta(msgspec.Struct, gc=False, rename="camel"):
@@ -61,6 +71,25 @@ def on_args_delta(state: RunState, chunk: Chunk, at: float) -> None:
     if step.first_token_at is None:
         state.token(at)
     state.touch(call)
+
+
+def grow_args_at_once(state: RunState, chunks: Sequence[Chunk], at: float) -> bool:
+    """Deltas of arguments of the same head, as one; False, and nothing done, if they aren't all of one known call."""
+    step = state.step
+    if step is None or step.ended_at is not None or chunks[0].head.whole is not None:
+        return False
+    try:
+        deltas = [_ARGS_DELTA.decode(chunk.body) for chunk in chunks]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    call = step.calls.get(deltas[0].tool_call_id)
+    if call is None or len({delta.tool_call_id for delta in deltas}) > 1:
+        return False
+    call.args_pieces.extend([delta.args_text_delta for delta in deltas])
+    if step.first_token_at is None:
+        state.token(at)
+    state.touch(call)
+    return True
 
 
 def on_input_end(state: RunState, chunk: Chunk, at: float) -> None:
@@ -384,6 +413,7 @@ def _result_error(payload: dict[str, Any], result: Any) -> ErrorInfo | None:
     return None
 
 
+AT_ONCE = {"tool-call-delta": grow_args_at_once}
 HANDLERS = {
     "tool-call-input-streaming-start": on_input_start,
     "tool-call-delta": on_args_delta,

@@ -23,9 +23,9 @@ from nbmastra.chunks import Chunk
 from nbmastra.engine import Engine, Job, get_engine
 from nbmastra.errors import AlreadyResumed, NotSuspended
 from nbmastra.fold import RunState, ToolCall, WorkflowStep
+from nbmastra.hooks import hooks
 from nbmastra.output.control import Answer, Control, NoControl
 from nbmastra.output.frame_methods import FrameMethods
-from nbmastra.hooks import hooks
 from nbmastra.output.limits import Limits
 from nbmastra.output.schema import ObjectSchema
 from nbmastra.output.source import Batch, ChunkLike, Ended, IterableSource, Source, StreamEnded
@@ -94,6 +94,8 @@ class MastraModelOutput(RunValues, FrameMethods):
         self._cancel_reason = ""
         self._cancel_code = ""
         self._job: Job[None] | None = None
+        self._settled = ReplayLog()
+        self._over = ReplayLog()
         self._closed_log: ReplayLog[None] = ReplayLog()  # closed when the source is
         self._done_callbacks: list[Callable[[], None]] = []
         self.next: MastraModelOutput | None = None
@@ -171,10 +173,10 @@ class MastraModelOutput(RunValues, FrameMethods):
 
     def feed(self, chunks: list[Chunk], at: float) -> None:
         """Take in chunks that arrived together; on the engine's loop only."""
-        apply, at = self.state.apply, round(at, 6)  # as recordings write it: both tell the same times
-        for chunk in chunks:
-            apply(chunk, at)
+        self.state.apply_all(chunks, round(at, 6))  # as recordings write it: both tell the same times
         self.log.extend(chunks)
+        if self.until_idle and not self._settled.closed and self.state.turns and self.state.turns[0].settled:
+            self._settled.close()
 
     def _stop(self, code: str, reason: str) -> None:
         if not self._cancel_reason:
@@ -196,7 +198,8 @@ class MastraModelOutput(RunValues, FrameMethods):
             self.state.close(at, done=ended.done, cancelled=ended.cancelled, failure=ended.failure, code=ended.code)
         finally:
             with self._lock:
-                self.log.close()
+                for log in (self.log, self._settled, self._over):
+                    log.close()
                 callbacks, self._done_callbacks = self._done_callbacks, []
             for callback in callbacks:
                 _call(callback)
@@ -224,7 +227,7 @@ class MastraModelOutput(RunValues, FrameMethods):
 
     def wait(self, timeout: float | None = None) -> MastraModelOutput:
         """Block until the run is over (TimeoutError after `timeout` seconds); doesn't raise for failed runs."""
-        self._block(lambda: self.log.closed, timeout)
+        self._block(self._over, timeout)
         return self
 
     def on_done(self, callback: Callable[[], None]) -> None:

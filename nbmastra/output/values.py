@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from inspect import isawaitable
 from typing import Any
@@ -56,6 +55,10 @@ class RunValues:
     schema: ObjectSchema | None
     until_idle: bool
     _engine: Engine
+    _settled: ReplayLog[None]
+    """Closed when the awaitable values are there: who waits for them isn't woken by each chunk."""
+    _over: ReplayLog[None]
+    """Closed when the run is over."""
 
     def cancel(self, reason: str = "stopped by you") -> None:
         """Stop the run."""
@@ -118,41 +121,28 @@ class RunValues:
     @property
     def is_settled(self) -> bool:
         """True if the awaitable values are there: the run is over or, until idle, its first turn is."""
-        if self.log.closed:
-            return True
-        turns = self.state.turns
-        return self.until_idle and bool(turns) and turns[0].settled
+        return self._settled.closed
 
     async def settled(self) -> None:
         """Return when the awaitable values are there."""
-        await self._wait(lambda: self.is_settled)
+        await self._wait(self._settled)
 
-    async def _wait(self, over: Callable[[], bool]) -> None:
-        if over():
+    async def _wait(self, flag: ReplayLog[None]) -> None:
+        if flag.closed:
             return
         with interruptible(self.cancel) as interrupt:
-            while True:
-                seen = len(self.log.items)  # before the question, or what comes between the two would be missed
-                if over():
-                    break
-                await self.log.wait(seen)
+            await flag.wait(0)
         await interrupt.passed_on()
 
     def settled_blocking(self, timeout: float | None = None) -> None:
         """Block until the awaitable values are there; TimeoutError after `timeout` seconds."""
-        self._block(lambda: self.is_settled, timeout)
+        self._block(self._settled, timeout)
 
-    def _block(self, over: Callable[[], bool], timeout: float | None) -> None:
+    def _block(self, flag: ReplayLog[None], timeout: float | None) -> None:
         self._engine.refuse_own_thread()
-        until = None if timeout is None else time.monotonic() + timeout
         with interruptible(self.cancel, blocking=True):
-            while True:
-                seen = len(self.log.items)  # before the question, or what comes between the two would be missed
-                if over():
-                    return
-                left = None if until is None else max(until - time.monotonic(), 0)
-                if not self.log.wait_blocking(seen, left):
-                    raise TimeoutError(f"the run still goes on after {timeout} s")
+            if not flag.wait_blocking(0, timeout):
+                raise TimeoutError(f"the run still goes on after {timeout} s")
 
     @property
     def _turn(self) -> Turn | None:
@@ -378,7 +368,7 @@ class RunValues:
 
     async def consume_stream(self, on_error: Callable[[RunError], Any] | None = None) -> None:
         """Wait until the run is over; a failed or truncated one calls `on_error` with its error, and doesn't raise."""
-        await self._wait(lambda: self.log.closed)
+        await self._wait(self._over)
         failure = self._run_failure(self._turn.text if self._turn is not None else "")
         if failure is not None and on_error is not None:
             answer = on_error(failure)
