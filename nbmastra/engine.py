@@ -211,6 +211,12 @@ def get_engine() -> Engine:
     return _engine
 
 
+# The C functions under those of the module, which turn every handler into an enum first and take 50 µs for that: too
+# much for each wait of a reader.
+_get_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_set_handler: Callable[[int, Any], Any] = getattr(signal.signal, "__wrapped__", signal.signal)
+
+
 class _Interrupts:
     """Who is to be told of the kernel's interrupt (SIGINT): one handler for all, since they come and go in any order.
 
@@ -223,17 +229,17 @@ class _Interrupts:
 
     def add(self, key: object, cancel: Callable[[], None], blocking: bool) -> None:
         """Have `cancel` called at an interrupt, until `key` is removed."""
-        now = signal.getsignal(signal.SIGINT)
+        now = _get_handler(signal.SIGINT)
         if now != self._handle and callable(now):
             self._before = now
-            signal.signal(signal.SIGINT, self._handle)
+            _set_handler(signal.SIGINT, self._handle)
         self._waiting[key] = cancel, blocking
 
     def remove(self, key: object) -> None:
         """Whoever has the key waits no more; after the last one the handler that was there before is back."""
         self._waiting.pop(key, None)
-        if not self._waiting and signal.getsignal(signal.SIGINT) == self._handle:
-            signal.signal(signal.SIGINT, self._before)
+        if not self._waiting and _get_handler(signal.SIGINT) == self._handle:
+            _set_handler(signal.SIGINT, self._before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         waiting = list(self._waiting.values())
