@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 import threading
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from nbmastra.output import MastraModelOutput
 from nbmastra.run_printer import RunPrinter, look_for
 
-__all__ = ["in_notebook", "show"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nbmastra.widgets.approvals import WaitingRun
+
+__all__ = ["in_notebook", "show", "show_approvals"]
 
 
 def in_notebook() -> bool:
@@ -43,3 +48,10 @@ def show(out: MastraModelOutput) -> threading.Event:
     done = threading.Event()
     done.set()
     return done
+
+
+def show_approvals(runs: Sequence[WaitingRun]) -> None:
+    """Show runs that wait for somebody, with the buttons that answer them."""
+    from nbmastra.widgets.approvals import ApprovalsView
+
+    cast("Any", import_module("IPython.display")).display(ApprovalsView(runs))

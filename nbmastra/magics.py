@@ -20,7 +20,7 @@ from nbmastra._version import __version__
 from nbmastra.client import MastraClient
 from nbmastra.completion import AgentIds, complete
 from nbmastra.config import settings
-from nbmastra.display import in_notebook, show
+from nbmastra.display import in_notebook, show, show_approvals
 from nbmastra.engine import interrupted_at_end
 from nbmastra.errors import MastraStreamError, RunError, SettingsError, StreamTruncated
 from nbmastra.output import MastraModelOutput
@@ -61,7 +61,7 @@ _FIELD = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
 
 _USAGE = """%%mastra_stream AGENT [options]     the cell's body is the prompt
 %mastra_stream AGENT [options] prompt
-%mastra list | use AGENT | url [URL] | help | version
+%mastra list | use AGENT | url [URL] | approvals | help | version
 
 AGENT is a variable that holds an agent, or else an agent's id on the server.
 {name} in the prompt or in an option's value is a variable's value; what is no variable stays as it is.
@@ -157,12 +157,13 @@ class MastraMagics(Magics):
     @no_var_expand
     @line_magic
     def mastra(self, line: str) -> None:
-        """`%mastra list | use AGENT | url [URL] | help | version`."""
+        """`%mastra list | use AGENT | url [URL] | approvals | help | version`."""
         command, _, argument = line.strip().partition(" ")
         commands: dict[str, Callable[[str], None]] = {
             "list": self._list,
             "use": self._use,
             "url": self._url,
+            "approvals": self._approvals,
             "help": lambda _: print(help_text()),
             "version": lambda _: print(f"nbmastra {__version__}"),
         }
@@ -188,6 +189,14 @@ class MastraMagics(Magics):
             self._client().agent(name).describe().result()  # a wrong name is told here, with those that exist
         self.agent = name
         print(f"%%mastra_stream without an agent asks {clean_line(name)}")
+
+    def _approvals(self, _argument: str) -> None:
+        """The server's runs that wait for somebody, of earlier kernels too: a table to act on."""
+        waiting = self._client().suspended_runs().result()
+        if waiting and in_notebook():
+            show_approvals(waiting)
+        else:
+            print(clean_text(repr(waiting)))
 
     def _url(self, url: str) -> None:
         client = self._client(url or None)  # refuses what is no address
