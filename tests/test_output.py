@@ -655,7 +655,7 @@ async def source():
 out = MastraModelOutput.from_chunks(source())
 
 def interrupt():
-    while not held or not out.log._wakers:  # until somebody waits
+    while not held or not any(log._wakers for log in (out.log, out._settled, out._over)):  # until somebody waits
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGINT)
 
