@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 pytest_plugins = ["tests.support.no_skips", "tests.support.mastra", "tests.support.kernel", "tests.support.lab"]
+
+
+def pytest_configure() -> None:
+    # A shell's background job ignores SIGINT, and so would every process that the tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
