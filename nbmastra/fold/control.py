@@ -118,8 +118,8 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
         whole = Usage()  # the server summed up nothing (an error, an abort): what the steps reported is better
     steps = sum_usage(step.usage for step in turn.steps[turn.counted_steps :])
     turn.finished_usage = turn.finished_usage + whole.or_else(steps)
-    state.usage_reports += 1
     turn.counted_steps = len(turn.steps)
+    state.usage_reports += 1  # last: who sees it sees all of it
     last = turn.steps[-1] if turn.steps else None
     if last is not None:
         _note_model(last, as_dict(finish.metadata))

@@ -141,8 +141,8 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
     turn.ended_at = at
     steps = sum_usage(step.usage for step in turn.steps[turn.counted_steps :])
     turn.finished_usage = turn.finished_usage + own_usage(state, parse_usage(payload.get("usage"))).or_else(steps)
-    state.usage_reports += 1
     turn.counted_steps = len(turn.steps)
+    state.usage_reports += 1  # last: who sees it sees all of it
     state.result = payload.get("result")
     if isinstance(state.result, str) and state.result and not turn.text and turn.steps:
         part = TextPart(turn.steps[-1].index, at, "result")  # told in one piece, not streamed

@@ -27,7 +27,7 @@ from nbmastra.frames.tables import (
     task_rows,
     tool_call_rows,
 )
-from nbmastra.frames.usage import USAGE, By, Reconciliation, grouper, spent, together
+from nbmastra.frames.usage import USAGE, By, Reconciliation, Spent, grouper, spent, together
 from nbmastra.prices import OwnPrices
 
 __all__ = [
@@ -153,7 +153,7 @@ def usage_df(
     grouper(by)
     rows, unread, sums = _Rows(USAGE.select(columns)), _Unread(strict), Reconciliation()
     for run in runs(source, on_error=unread.note, prices=prices):
-        finest = list(spent(run))
+        finest = _at_one_moment(run)
         sums.note(run, finest)
         for row in together(finest, by):
             rows.add(row)
@@ -229,6 +229,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tool_calls_df": tool_calls_df,
     "usage_df": usage_df,
 }
+
+
+def _at_one_moment(run: Run) -> list[Spent]:
+    """What was spent: of a live run, looked at again if tokens were reported meanwhile."""
+    while True:
+        reports = run.state.usage_reports
+        run.total = run.state.grand_usage
+        found = list(spent(run))
+        if run.state.usage_reports == reports:
+            return found
 
 
 def frame_of(name: str, out: Any, options: dict[str, Any]) -> pd.DataFrame:

@@ -168,7 +168,7 @@ class Reconciliation:
     def note(self, run: Run, rows: list[Spent]) -> None:
         """Take in a run and its finest rows."""
         self.rows += sum_usage(row.usage for row in rows)
-        self.total += run.state.grand_usage
+        self.total += run.total
         for row in rows:
             if row.step is None:
                 where = {"stream_id": run.stream_id, "path": row.place.path, "turn": row.turn}

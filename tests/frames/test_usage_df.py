@@ -219,3 +219,13 @@ def test_what_a_finish_tells_beyond_its_steps_is_priced_by_their_model() -> None
 def test_a_grouping_that_does_not_exist_is_refused() -> None:
     with pytest.raises(SettingsError, match="step, turn, run, model, agent"):
         usage_df([], "day")  # type: ignore[call-overload]
+
+
+def test_rows_of_a_live_run_sum_to_its_total_at_each_look() -> None:
+    step = [step_start(), step_finish("tool-calls", usage(3, 1))]
+    out = MastraModelOutput.from_chunks(iter([start(), *step * 3000, finish(used=usage(9000, 3000))]))
+    looks = 0
+    while not out.done or not looks:
+        assert out.usage_df("run").attrs["reconciliation"]["complete"]
+        looks += 1
+    assert total(out.usage_df("run"))["total_tokens"] == 12_000
