@@ -15,6 +15,7 @@ import asyncio
 import atexit
 import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
@@ -211,10 +212,11 @@ def get_engine() -> Engine:
     return _engine
 
 
-# The C functions under those of the module, which turn every handler into an enum first and take 50 µs for that: too
-# much for each wait of a reader.
-_get_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-_set_handler: Callable[[int, Any], Any] = getattr(signal.signal, "__wrapped__", signal.signal)
+# The C functions under those of `signal`, which look every handler up among its enums first, in vain: that takes 50 µs,
+# too much for each wait of a reader.
+_signal: Any = sys.modules.get("_signal", signal)
+_get_handler: Callable[[int], Any] = _signal.getsignal
+_set_handler: Callable[[int, Any], Any] = _signal.signal
 
 
 class _Interrupts:
