@@ -3,8 +3,8 @@
     python benchmarks/bench_run.py [ROUNDS]
 
 Decoder, engine, fold, log and an `async for` reader, every chunk kept. 200,000 chunks, each read by `chunk.delta`,
-against client-js `observe()`, which only decodes: at least 0.7x. A run of 32,000 text deltas, each chunk taken and then the text
-awaited, against `agent.stream()`, which folds too: at least 30x, and linear to 128,000.
+against client-js `observe()`, which only decodes: at least 0.7x. A run of 32,000 text deltas, each chunk taken and then
+the text awaited, against `agent.stream()`, which folds too: at least 30x, and linear to 128,000.
 CPU time is compared beside time, since others may use this machine too.
 """
 
