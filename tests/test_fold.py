@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from nbmastra.chunks import Chunk, make_chunk, parse_chunk
 from nbmastra.chunks.envelope import Heads
-from nbmastra.client.decode import ChunkDecoder
+from nbmastra.client.decode import ChunkDecoder, RecordDecoder
 from nbmastra.fold import Part, RunState, TextPart
 from nbmastra.output import Batch, Ended, MastraModelOutput
 from tests.support.random_runs import Facts, nonsense, runs
-from tests.support.runs import EXPECTED, Wire, decode, expected, fold, numbers, recorded, recording, summary, text
+from tests.support.runs import DATA, EXPECTED, Wire, decode, expected, fold, numbers, recorded, recording, summary, text
 
 EVERY_CUT_UP_TO = 10 * 1024
 QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -107,6 +107,27 @@ def test_a_suspended_stream_and_its_resumption_are_one_run_whose_tokens_count_on
 
 
 # --- random streams --------------------------------------------------------------------------------------------------
+
+
+RECORDED = sorted(path.name for path in DATA.glob("*/*.sse") if not path.name.startswith("observe"))
+
+
+@pytest.mark.parametrize("name", [*RECORDED, "workflow.records"])
+def test_looking_only_at_changes_shows_all_of_a_recording(name: str) -> None:
+    """What a view does: look again at the last change it knew, and at those after it."""
+    [path] = DATA.glob(f"*/{name}")
+    decoder = RecordDecoder() if path.suffix == ".records" else ChunkDecoder()
+    state = RunState()
+    shown: dict[int, Any] = {}
+    seen = 0
+    for event, item in enumerate(decoder.feed(path.read_bytes())):
+        state.apply(item, float(event))
+        shown.update((id(part), _look_of(part)) for part in state.changes[max(seen - 1, 0) :])
+        seen = len(state.changes)
+        assert {id(part): _look_of(part) for part in state.parts} == shown, item
+    state.close(99.0, done=decoder.done)
+    shown.update((id(part), _look_of(part)) for part in state.changes[max(seen - 1, 0) :])
+    assert {id(part): _look_of(part) for part in state.parts} == shown
 
 
 @QUICK

@@ -552,3 +552,27 @@ def test_a_connection_that_breaks_before_the_continuation_is_no_success() -> Non
 def test_steps_may_begin_without_their_start_and_calls_without_their_step() -> None:
     out = run(text("a"), finish(), text("b"), finish())
     assert [turn.text for turn in out.turns] == ["a", "b"]
+
+
+# --- workflows -------------------------------------------------------------------------------------------------------
+
+
+def _step(kind: str, id: str, **more: Any) -> Wire:
+    return {**chunk(f"workflow-step-{kind}", {"id": id, "stepName": id, **more}), "from": "WORKFLOW"}
+
+
+def test_a_sub_agent_of_a_failed_step_failed_too() -> None:
+    inner = _step("output", "s1", output=start("sub", "child"))
+    state = fold([_step("start", "s1"), inner, _step("result", "s1", status="failed", error={"message": "boom"})])
+    assert (state.workflow_steps[0].status, state.nested[0].status) == ("error", "failed")
+
+
+def test_steps_that_never_came_back_are_cancelled() -> None:
+    out = run(_step("start", "s1"), _step("start", "s2"), _step("waiting", "s2"))
+    assert out.status == "truncated"
+    assert [step.status for step in out.state.workflow_steps] == ["cancelled", "cancelled"]
+
+
+def test_a_paused_workflow_waits() -> None:
+    state = fold([chunk("workflow-start", {"workflowId": "w"}), chunk("workflow-paused")])
+    assert (state.status, state.turns[0].finish_reason) == ("suspended", "suspended")

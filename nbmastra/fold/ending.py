@@ -46,6 +46,8 @@ def decide(state: RunState, *, done: bool, cancelled: str, failure: str) -> Endi
         )
     if state.waiting and (turn is None or not finished or turn.finish_reason == "suspended"):
         return _suspended(state)
+    if turn is None and state.turn is not None and state.turn.finish_reason == "suspended":
+        return _finished("suspended")
     if turn is not None and not (failure and expects_more):
         return _finished(turn.finish_reason)
     if done and state.events:

@@ -148,7 +148,7 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
         part = TextPart(turn.steps[-1].index, at, "result")  # told in one piece, not streamed
         state.add(part)
         state.grow_text(part, state.result)
-        part.end(at)
+        state.end_text(part, at)
 
 
 def on_object(state: RunState, chunk: Chunk, at: float) -> None:

@@ -184,9 +184,10 @@ class RunState:
             else:
                 part.ended_at = at
                 self.touch(part)
-        tools.settle_calls(self, at)
         for run in self.nested:
             run.close(at, done=done, cancelled=cancelled, failure=failure)
+        tools.settle_calls(self, at)
+        workflow.settle_steps(self, at)
         if self.depth == 0 and self.ending.notice_title:
             self.notice(
                 code or self.ending.notice_code,

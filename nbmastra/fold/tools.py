@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +23,7 @@ __all__ = [
     "AT_ONCE",
     "HANDLERS",
     "call_in_step",
+    "close_nested",
     "find_call",
     "finish_call",
     "follow_task",
@@ -285,16 +286,21 @@ def finish_call(
     call.called_at = at if call.called_at is None else call.called_at
     call.ended_at = at
     state.waiting.pop(id(call), None)
-    for run in call.nested:
-        if error is not None and run.error is None and (run.turn is None or run.turn.ended_at is None):
-            run.error = error  # it ended with its call, in mid-run
-        run.close(at, done=True)
+    close_nested(call.nested, at, error)
     task = state.tasks.get(call.task_id or "")
     if task is not None and not task.terminal:
         task.status, task.result, task.error = "failed" if error is not None else "completed", result, error
         task.ended_at = at
         state.touch(task)
     state.touch(call)
+
+
+def close_nested(runs: Iterable[RunState], at: float, error: ErrorInfo | None) -> None:
+    """What runs inside of a call or workflow step ends with it, and failed with it if it was in mid-run."""
+    for run in runs:
+        if error is not None and run.error is None and (run.turn is None or run.turn.ended_at is None):
+            run.error = error
+        run.close(at, done=True)
 
 
 def follow_task(state: RunState, call: ToolCall, task: Task, at: float) -> None:

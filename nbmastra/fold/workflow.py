@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from nbmastra.chunks import Chunk, parse_chunk
 from nbmastra.fold.calls import WorkflowStep
 from nbmastra.fold.reading import as_dict, as_text, error_info, is_chunk_like, schema_of
+from nbmastra.fold.tools import close_nested
 from nbmastra.usage import Usage, parse_usage
 
 if TYPE_CHECKING:
     from nbmastra.fold.state import RunState
 
-__all__ = ["HANDLERS", "own_usage"]
+__all__ = ["HANDLERS", "own_usage", "settle_steps"]
 
 _FINISH_REASONS = {"success": "stop", "bailed": "stop", "failed": "error", "canceled": "abort", "paused": "suspended"}
 
@@ -31,6 +32,7 @@ def on_step_start(state: RunState, chunk: Chunk, at: float) -> None:
         step = _new_step(state, payload, chunk, at)
     step.status = "running"
     step.args = payload.get("payload", step.args)
+    state.touch(step)
 
 
 def on_step_output(state: RunState, chunk: Chunk, at: float) -> None:
@@ -42,17 +44,23 @@ def on_step_output(state: RunState, chunk: Chunk, at: float) -> None:
         run = state.nested_run(step, inner.run_id or "") if inner.run_id != chunk.run_id else None
         if run is not None:
             state.apply_nested(run, inner, at)
+            state.touch(step)
             return
     step.outputs.append(output)
+    state.touch(step)
 
 
 def on_step_progress(state: RunState, chunk: Chunk, at: float) -> None:
     payload = as_dict(chunk.raw_payload())
-    _step(state, payload, chunk, at).progress = payload
+    step = _step(state, payload, chunk, at)
+    step.progress = payload
+    state.touch(step)
 
 
 def on_step_waiting(state: RunState, chunk: Chunk, at: float) -> None:
-    _step(state, as_dict(chunk.raw_payload()), chunk, at).status = "waiting"
+    step = _step(state, as_dict(chunk.raw_payload()), chunk, at)
+    step.status = "waiting"
+    state.touch(step)
 
 
 def on_step_suspended(state: RunState, chunk: Chunk, at: float) -> None:
@@ -73,14 +81,14 @@ def on_step_result(state: RunState, chunk: Chunk, at: float) -> None:
     step.result = payload.get("output")
     step.error = error_info(payload.get("error") or payload.get("tripwire")) if failed else None
     state.waiting.pop(id(step), None)
-    _end_step(step, at)
+    _end_step(state, step, at)
 
 
 def on_step_finish(state: RunState, chunk: Chunk, at: float) -> None:
     step = _step(state, as_dict(chunk.raw_payload()), chunk, at)
     if step.status in ("running", "waiting"):
         step.status = "success"
-        _end_step(step, at)
+        _end_step(state, step, at)
 
 
 def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
@@ -136,20 +144,26 @@ def _suspend(state: RunState, step: WorkflowStep, payload: dict[str, Any], at: f
     state.touch(step)
 
 
-def _end_step(step: WorkflowStep, at: float) -> None:
+def _end_step(state: RunState, step: WorkflowStep, at: float) -> None:
     step.ended_at = at
-    for run in step.nested:
-        run.close(at, done=True)
+    close_nested(step.nested, at, step.error)
+    state.touch(step)
+
+
+def settle_steps(state: RunState, at: float) -> None:
+    """The stream is over: steps that came to no end are cancelled, but for those that wait for an answer."""
+    for step in state.workflow_steps:
+        if step.status in ("running", "waiting"):
+            step.status = "cancelled"
+            step.ended_at = at
+            state.touch(step)
 
 
 def _step(state: RunState, payload: dict[str, Any], chunk: Chunk, at: float) -> WorkflowStep:
     """The step a chunk speaks of, the newest of its id; made if the stream began in the middle."""
     id = as_text(payload.get("id")) or as_text(payload.get("stepName")) or as_text(payload.get("stepId"))
     step = next((step for step in reversed(state.workflow_steps) if step.id == id or not id), None)
-    if step is None:
-        return _new_step(state, payload, chunk, at)
-    state.touch(step)
-    return step
+    return step if step is not None else _new_step(state, payload, chunk, at)
 
 
 def _new_step(state: RunState, payload: dict[str, Any], chunk: Chunk, at: float) -> WorkflowStep:
