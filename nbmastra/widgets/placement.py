@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Mapping
 from typing import Any, cast
@@ -24,22 +25,33 @@ class Placement:
 
     def __init__(self) -> None:
         self._ids: list[str] = []
+        self._final: dict[str, Any] | None = None
+        # A short run ends while its view is being shown: what is shown and what replaces it must not cross.
+        self._lock = threading.Lock()
 
-    def add(self, view: Mapping[str, Any], words: str) -> None:
-        """Show the view in the current cell."""
-        display_id = uuid.uuid4().hex
-        self._ids.append(display_id)
-        show_bundle({**view, "text/plain": words}, display_id)
+    def add(self, view: Mapping[str, Any], words: str) -> bool:
+        """Show the view in the current cell, or what has replaced it by now; True if it is the view."""
+        with self._lock:
+            display_id = uuid.uuid4().hex
+            show_bundle(self._final or {**view, "text/plain": words}, display_id)
+            self._ids.append(display_id)
+            return self._final is None
 
     def replace(self, bundle: Mapping[str, Any], view: Mapping[str, Any] | None = None) -> bool:
         """Put plain output in the view's place (beside it where `view` is given); True if it stood anywhere.
 
         JupyterLab does so for what it displayed itself; after a page reload it keeps the view (NOTEBOOK, "Reopened").
         """
-        whole = {**(view or {}), **bundle}
-        for display_id in self._ids:
-            _ipython.update_display(whole, raw=True, display_id=display_id)
-        return bool(self._ids)
+        with self._lock:
+            self._final = {**(view or {}), **bundle}
+            for display_id in self._ids:
+                _ipython.update_display(self._final, raw=True, display_id=display_id)
+            return bool(self._ids)
+
+    def go_on(self) -> None:
+        """The view lives on: what comes next is shown as a view again."""
+        with self._lock:
+            self._final = None
 
 
 def widget_view(widget: object) -> dict[str, Any]:

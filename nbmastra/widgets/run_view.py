@@ -152,8 +152,8 @@ class RunView(LiveWidget):
     def _ipython_display_(self) -> None:
         if self.out.done and not self.out.waiting:
             show_bundle(snapshot(self.out, self.first))
-        else:
-            self._placement.add(widget_view(self), repr(self.out))
+        elif not self._placement.add(widget_view(self), repr(self.out)) and not self.out.waiting:
+            self._give_way()  # the run ended in between: its plain output is shown already
 
     def _draw_end(self) -> None:
         out = self.out
@@ -259,6 +259,7 @@ class RunView(LiveWidget):
             self._parts = PartsView(self, self._body, out.state, out.agent, cards)
             doc.set_attr(self._header.stop, "disabled", None)
             self.ended.clear()
+            self._placement.go_on()
         self._watch()
 
     def close(self) -> None:
