@@ -6,7 +6,13 @@ import signal
 
 import pytest
 
-pytest_plugins = ["tests.support.no_skips", "tests.support.mastra", "tests.support.kernel", "tests.support.lab"]
+pytest_plugins = [
+    "tests.support.no_skips",
+    "tests.support.feed",
+    "tests.support.mastra",
+    "tests.support.kernel",
+    "tests.support.lab",
+]
 
 
 def pytest_configure() -> None:

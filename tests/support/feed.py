@@ -1,17 +1,21 @@
-"""A source that the test feeds, from its own thread, while the run reads it."""
+"""A source that the test feeds, from its own thread, while the run reads it; and a look at what runs leave behind."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import pytest
+
 from nbmastra.chunks import Chunk, parse_chunk
+from nbmastra.engine import get_engine
 from nbmastra.output import Batch, MastraModelOutput
 from nbmastra.replay_log import ReplayLog
 from tests.support.runs import Wire
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "engine_tasks"]
 
 
 class Feed:
@@ -54,3 +58,21 @@ class Feed:
     async def aclose(self) -> None:
         self.closings += 1
         self.closed.set()
+
+
+def engine_tasks() -> list[str]:
+    """What runs on the engine's loop, this question aside."""
+
+    async def names() -> list[str]:
+        me = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not me]
+        return [repr(task) for task in tasks if "run_portal" not in repr(task)]
+
+    return get_engine().start(names).result(5)
+
+
+@pytest.fixture
+def nothing_stays_behind() -> Iterator[None]:
+    """After each test: no task of a run, no reader's thread."""
+    yield
+    assert engine_tasks() == []
