@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import threading
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from typing import Annotated, Any
@@ -513,11 +514,14 @@ def test_warnings_of_all_steps_are_there() -> None:
 async def test_reading_while_the_fold_writes_never_shows_half_a_change() -> None:
     """Any thread may read the state of a run that goes on."""
 
+    reading = threading.Event()
+
     async def many() -> AsyncIterator[Wire]:
         yield start()
         for number in range(3000):
             yield text("x", id=str(number % 7))
             if number % 50 == 0:
+                await asyncio.to_thread(reading.wait)
                 yield call(f"c{number}")
                 yield result(f"c{number}", number)
         yield finish()
@@ -528,6 +532,7 @@ async def test_reading_while_the_fold_writes_never_shows_half_a_change() -> None
         looks = 0
         while not out.done:
             looks += 1
+            reading.set()
             for turn in out.turns:
                 assert set(turn.text) <= {"x"}
                 assert len(turn.tool_calls) <= 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -362,20 +361,18 @@ WRITER = """
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
 def test_a_recording_survives_the_death_of_its_writer(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"run{suffix}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(WRITER), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    process.stdin.write(b"\n")
-    process.stdin.flush()
-    while path.stat().st_size < 5000:
-        os.sched_yield()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            while not path.exists() or path.stat().st_size < 5000:  # the file's first bytes may still be on their way
+                os.sched_yield()
+        finally:
+            process.kill()
     loaded = load_recording(path)
     count = len(loaded.log)
     assert count > 0

@@ -290,7 +290,7 @@ def _common(a: str, b: str) -> int:
 
 
 def _short(op: Op) -> Op:
-    while len(op) > 2 and op[0] != "=" and op[-1] in (None, {}, "", 0):
+    while len(op) > 2 and op[0] != "=" and op[-1] in (None, {}, ""):
         op.pop()
     return op
 

@@ -162,3 +162,13 @@ def test_kernel_and_browser_allow_the_same_tags_and_attributes() -> None:
         block = script.split(f"const {name} = new RegExp(", 1)[1].split(");", 1)[0]
         browser = "".join(re.findall(r'"([^"]*)"', block))
         assert browser == f"^({kernel.pattern})$"
+
+
+def test_a_clock_that_starts_at_nothing_ticks() -> None:
+    document = Document(clock=lambda: 5.0)
+    node = document.add(ROOT, "span")
+    document.take()
+    document.since(node, 0.0)
+    assert document.take() == [["s", node, 0.0]]
+    document.since(node, None)
+    assert document.take() == [["s", node]]
