@@ -26,6 +26,7 @@ NbMastraError
 │   │   └── RunNotFound     no such run
 │   ├── Conflict            409
 │   └── ServerError         5xx and all other answers: status_code
+├── ModelError          a model's provider refused or broke off: status_code, retry_after_s, code
 ├── PriceUnknown        a cost was asked of a model without a known price
 ├── RecordingError      a file that is no recording, or of a newer version
 └── SettingsError       a bad option or value: what to write instead
@@ -47,6 +48,7 @@ __all__ = [
     "DecodeError",
     "EventTooLarge",
     "MastraStreamError",
+    "ModelError",
     "NbMastraError",
     "NotFound",
     "NotMastra",
@@ -234,6 +236,25 @@ class Conflict(ClientError):
 
 class ServerError(ClientError):
     """5xx, or an answer that no other class describes."""
+
+
+class ModelError(NbMastraError):
+    """A model's provider refused or broke off; `status_code` of its answer, `retry_after_s` if it asks to wait."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status_code: int | None = None,
+        retry_after_s: float | None = None,
+        code: str | None = None,
+        provider: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.retry_after_s = retry_after_s
+        self.code = code
+        self.provider = provider
 
 
 class PriceUnknown(NbMastraError):

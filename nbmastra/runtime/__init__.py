@@ -1,0 +1,3 @@
+"""Local agents: the loop, models, tools, memory, processors, goals."""
+
+from __future__ import annotations
