@@ -14,10 +14,12 @@ from nbmastra.recording.agents import RecordedAgent, demo_agent, demo_recording
 from nbmastra.recording.journal import record
 from nbmastra.recording.lines import json_line
 from nbmastra.recording.reader import Recording, load_recording, open_recording, replay
+from nbmastra.recording.traces import TraceRuns, runs_of_trace
 
 __all__ = [
     "RecordedAgent",
     "Recording",
+    "TraceRuns",
     "demo_agent",
     "demo_recording",
     "json_line",
@@ -25,4 +27,5 @@ __all__ = [
     "open_recording",
     "record",
     "replay",
+    "runs_of_trace",
 ]
