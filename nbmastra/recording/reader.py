@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
-
-import anyio
+from typing import Any, TypeVar, cast
 
 from nbmastra.chunks import Chunk
 from nbmastra.errors import RecordingError, SettingsError
-from nbmastra.output import Batch, MastraModelOutput, StreamEnded
+from nbmastra.output import MastraModelOutput
 from nbmastra.recording.chunk_lines import ChunkLines
 from nbmastra.recording.files import read_lines
 from nbmastra.recording.lines import KEPT_CONTEXT, VERSION
+from nbmastra.recording.playback import Playback, ReplayedOutput
 
-__all__ = ["Recording", "load_recording", "open_recording", "read_header", "replay"]
+__all__ = ["Recording", "load_recording", "open_playback", "open_recording", "read_header", "replay"]
+
+Out = TypeVar("Out", bound=MastraModelOutput)
 
 
 def load_recording(path: str | Path, *, schema: Any = None) -> MastraModelOutput:
@@ -37,40 +39,36 @@ def load_recording(path: str | Path, *, schema: Any = None) -> MastraModelOutput
     return out
 
 
-def replay(path: str | Path, speed: float | None = 1.0, *, schema: Any = None) -> MastraModelOutput:
-    """The recorded run once more, live, at `speed` times its pace; None gives it finished. Raises RecordingError."""
-    if speed is None:
-        return load_recording(path, schema=schema)
-    if not speed > 0:
-        raise SettingsError(f"speed={speed!r}: give a number above 0, or None for all at once")
+def replay(
+    path: str | Path,
+    speed: float | None = 1.0,
+    *,
+    start: float = 0.0,
+    paused: bool = False,
+    schema: Any = None,
+) -> ReplayedOutput:
+    """The recorded run once more, live, at `speed` times its pace; None gives it finished.
+
+    What came in the first `start` seconds is there at once. `out.playback` pauses it, moves it, and sets its speed.
+    Raises RecordingError, SettingsError.
+    """
+    return open_playback(path, speed, start=start, paused=paused, schema=schema).out
+
+
+def open_playback(
+    path: str | Path, speed: float | None = 1.0, *, start: float = 0.0, paused: bool = False, schema: Any = None
+) -> Playback:
+    """A recording that plays; `replay` gives its output. Raises RecordingError, SettingsError."""
     recording = open_recording(path)
-    return recording.output(schema).start(_PacedSource(recording, speed))
+    all_times, all_chunks = list[float](), list[Chunk]()
+    for times, chunks in recording.lines:  # now: the engine's loop reads no files
+        all_times += times
+        all_chunks += chunks
 
+    def make(player: Playback) -> ReplayedOutput:
+        return recording.output(schema, partial(ReplayedOutput, player))
 
-class _PacedSource:
-    """A recording's chunks at their times, then its ending."""
-
-    def __init__(self, recording: Recording, speed: float) -> None:
-        self._batches = list(recording.batches())  # the engine's loop reads no files
-        self._ended = recording.lines.ended
-        self._speed = speed
-        self.done = False
-
-    async def batches(self) -> AsyncIterator[Batch]:
-        """The chunks as they once came; raises StreamEnded."""
-        started = anyio.current_time()
-
-        async def wait_for(at: float) -> None:
-            await anyio.sleep(max(started + at / self._speed - anyio.current_time(), 0))
-
-        for at, chunks in self._batches:
-            await wait_for(at)
-            yield at, chunks
-        await wait_for(self._ended.at or 0)
-        raise StreamEnded(self._ended)
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
+    return Playback(make, all_times, all_chunks, recording.lines.ended, speed=speed, start=start, paused=paused)
 
 
 @dataclass
@@ -94,14 +92,14 @@ class Recording:
         if together:
             yield last, together
 
-    def output(self, schema: Any) -> MastraModelOutput:
+    def output(self, schema: Any, make: Callable[..., Out] = MastraModelOutput) -> Out:
         """A run that says what the recorded one said of itself."""
         header = self.header
         context = header.get("context")
         known = cast("dict[str, Any]", context) if isinstance(context, dict) else {}
         answered = header.get("answered") if isinstance(header.get("answered"), list) else None
         try:
-            out = MastraModelOutput(
+            out = make(
                 schema=schema if schema is not None else header.get("schema"),
                 agent=_text(header.get("agent")),
                 prompt=_text(header.get("prompt")),
