@@ -206,12 +206,25 @@ def test_every_beginning_of_a_stream_is_a_run(facts: Facts, data: st.DataObject)
     assert not [part for part in state.parts if isinstance(part, TextPart) and part.ended_at is None]
 
 
+TORN_BODIES = [
+    b'{"type":"text-delta","runId":"r","from":"AGENT","payload":%b}' % body
+    for body in (
+        b'{"id":"t","text":"a"}\n{"id":"t","text":"b"}',  # two payloads in one chunk, and chunks with none:
+        b"",  # read as lines of one text, they would make up for each other
+        b" ",
+        b'{"id":"t",\n"text":"c"}',
+        b'{"id":"t","text":"d"},{"id":"t"',
+        b'"text":"e"}',
+    )
+]
+
+
 @QUICK
 @given(runs(), st.data())
 def test_chunks_that_come_together_say_what_they_say_one_by_one(facts: Facts, data: st.DataObject) -> None:
     odd = [text(""), text("\ud83c"), text("\udf89"), {**text("x"), "metadata": {}}, text("y", id="other")]
     chunks = [parse_chunk(wire) for wire in facts.chunks]
-    for wire in data.draw(st.lists(st.sampled_from(odd), max_size=5)):
+    for wire in data.draw(st.lists(st.sampled_from([*odd, *TORN_BODIES]), max_size=6)):
         chunks.insert(data.draw(st.integers(0, len(chunks))), parse_chunk(wire))
     together, alone = RunState(), RunState()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(chunks)), max_size=4)))

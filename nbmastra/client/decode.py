@@ -8,6 +8,7 @@ Sources: https://html.spec.whatwg.org/multipage/server-sent-events.html, WIRE "T
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import repeat
 
 from nbmastra.chunks.envelope import Chunk, Head, Heads, make_chunk, parse_chunk
 from nbmastra.errors import EventTooLarge
@@ -18,6 +19,7 @@ DEFAULT_MAX_EVENT_BYTES = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _END_MARKER = b"\n\ndata: [DONE]"
+_BETWEEN = b"}\n\ndata: "
 _RECORD_END = b"\x1e"
 
 
@@ -138,14 +140,31 @@ class ChunkDecoder(_Decoder):
         done = text.endswith(_END_MARKER)
         if done:
             text = text.removesuffix(_END_MARKER)
-        lines = text[6:-1].split(b"}\n\ndata: ")
-        if not text.endswith(b"}") or text.count(b"\n") != 2 * len(lines) - 2 or b"\r" in text:
+        if not text.endswith(b"}") or b"\r" in text:
             return 0
-        if len(text) > self.max_event_bytes and max(map(len, lines)) + len(b"data: }") > self.max_event_bytes:
-            return 0
-        self._plain_lines(lines, chunks)
+        breaks = text.count(b"\n")
+        if not self._same_heads(text, breaks, chunks):
+            lines = text[6:-1].split(_BETWEEN)
+            if breaks != 2 * len(lines) - 2:
+                return 0
+            if len(text) > self.max_event_bytes and max(map(len, lines)) + len(b"data: }") > self.max_event_bytes:
+                return 0
+            self._plain_lines(lines, chunks)
         self.done = done
         return len(block) if done else end + 2
+
+    def _same_heads(self, text: bytes, breaks: int, chunks: list[Chunk]) -> bool:
+        """If all events have the envelope of the one before: appends their chunks. Long answers come so."""
+        head = self._head
+        if head is None or not text.startswith(head.prefix, 6) or len(text) > self.max_event_bytes:
+            return False
+        bodies = text[6 + len(head.prefix) : -1].split(_BETWEEN + head.prefix)
+        if breaks != 2 * len(bodies) - 2:
+            return False
+        first = self.events
+        self.events = first + len(bodies)
+        chunks.extend(map(head.make, repeat(head.type), repeat(head), bodies, range(first, self.events)))
+        return True
 
     def _plain_lines(self, lines: list[bytes], chunks: list[Chunk]) -> None:
         """Appends chunks of JSON texts that lack their last brace; 98 of 100 have the envelope of the one before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -11,7 +12,7 @@ from nbmastra.chunks import Chunk
 from nbmastra.errors import ChunkError
 from nbmastra.fold.parts import ErrorInfo
 
-__all__ = ["ORIGINS", "as_dict", "as_list", "as_text", "error_info", "is_chunk_like", "read", "schema_of"]
+__all__ = ["ORIGINS", "as_dict", "as_list", "as_text", "error_info", "is_chunk_like", "read", "read_row", "schema_of"]
 
 
 _T = TypeVar("_T")
@@ -30,6 +31,17 @@ def read(chunk: Chunk, decoder: msgspec.json.Decoder[_T], shape: type[_T]) -> _T
         if isinstance(error, ChunkError):
             raise
         raise ChunkError(str(error), chunk_type=chunk.type, path="payload", event=chunk.event) from None
+
+
+def read_row(chunks: Sequence[Chunk], decoder: msgspec.json.Decoder[_T]) -> list[_T]:
+    """The same of several chunks whose payloads stand alone, in one call. Raises ValueError: read one by one then."""
+    bodies = b"\n".join([chunk.body for chunk in chunks])
+    if bodies.count(b"\n") != len(chunks) - 1:
+        raise ValueError("a payload of several lines")
+    values = decoder.decode_lines(bodies)
+    if len(values) != len(chunks):
+        raise ValueError("an empty payload")
+    return values
 
 
 def as_dict(value: object) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from nbmastra.chunks import Chunk, UnknownChunk
@@ -37,6 +39,7 @@ _HANDLERS: dict[str, Handler] = {
     **network.HANDLERS,
 }
 
+_head_of = attrgetter("head")
 _AT_ONCE = {**text.AT_ONCE, **tools.AT_ONCE}
 
 MAX_DEPTH = 40
@@ -140,16 +143,9 @@ class RunState:
 
     def apply_all(self, chunks: Sequence[Chunk], at: float) -> None:
         """Take in chunks that arrived together: the same as `apply` to each, but deltas in a row as one."""
-        index, count = 0, len(chunks)
-        while index < count:
-            head = chunks[index].head
-            end = index + 1
+        for head, group in groupby(chunks, _head_of):
+            row = list(group)
             at_once = _AT_ONCE.get(head.type)
-            if at_once is not None:
-                while end < count and chunks[end].head is head:
-                    end += 1
-            row = chunks[index:end]
-            index = end
             if at_once is None or len(row) == 1 or not at_once(self, row, at):
                 for chunk in row:
                     self.apply(chunk, at)

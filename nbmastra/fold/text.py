@@ -9,7 +9,7 @@ import msgspec
 
 from nbmastra.chunks import Chunk
 from nbmastra.fold.parts import FilePart, ObjectPart, ReasoningPart, SourcePart, TextPart
-from nbmastra.fold.reading import as_dict, as_text, read
+from nbmastra.fold.reading import as_dict, as_text, read, read_row
 from nbmastra.fold.turns import Step
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ class _Delta(msgspec.Struct, gc=False):
 
 
 _DELTA = msgspec.json.Decoder(_Delta)
-_decode_delta = _DELTA.decode
 
 
 def on_text_start(state: RunState, chunk: Chunk, at: float) -> None:
@@ -47,7 +46,7 @@ def on_text_delta(state: RunState, chunk: Chunk, at: float) -> None:
 
 
 def grow_at_once(state: RunState, chunks: Sequence[Chunk], at: float) -> bool:
-    """Text or reasoning deltas of the same head, as one; False, and nothing done, if one isn't just more of its text.
+    """Text or reasoning deltas of the same head, as one; False, and no text added, if one isn't just more of its text.
 
     Network reads bring a hundred at a time when a server is fast, and the fold is what a fast stream waits for.
     """
@@ -58,13 +57,17 @@ def grow_at_once(state: RunState, chunks: Sequence[Chunk], at: float) -> bool:
     if is_text and (state.expect_object or step.object is not None):
         return False
     try:
-        deltas = [_decode_delta(chunk.body) for chunk in chunks]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        deltas = read_row(chunks, _DELTA)
+    except ValueError:
         return False
     id = deltas[0].id or ""
-    part = step.open_text.get(id) if is_text else step.open_reasoning.get(id)
     pieces = [delta.text for delta in deltas]
-    if part is None or len({delta.id for delta in deltas}) > 1 or "" in pieces or not part.append_all(pieces):
+    if len({delta.id for delta in deltas}) > 1 or "" in pieces:
+        return False
+    part = step.open_text.get(id) if is_text else step.open_reasoning.get(id)
+    if part is None:
+        part = (_open_text if is_text else _open_reasoning)(state, step, id, at)
+    if not part.append_all(pieces):
         return False
     if step.first_token_at is None:
         state.token(at)

@@ -12,7 +12,7 @@ from nbmastra.chunks import Chunk, parse_chunk
 from nbmastra.errors import ChunkError
 from nbmastra.fold.calls import Task, ToolCall
 from nbmastra.fold.parts import ErrorInfo
-from nbmastra.fold.reading import ORIGINS, as_dict, as_text, error_info, is_chunk_like, read, schema_of
+from nbmastra.fold.reading import ORIGINS, as_dict, as_text, error_info, is_chunk_like, read, read_row, schema_of
 from nbmastra.fold.turns import Step
 from nbmastra.partial_json import recover_json
 
@@ -75,17 +75,20 @@ def on_args_delta(state: RunState, chunk: Chunk, at: float) -> None:
 
 
 def grow_args_at_once(state: RunState, chunks: Sequence[Chunk], at: float) -> bool:
-    """Deltas of arguments of the same head, as one; False, and nothing done, if they aren't all of one known call."""
+    """Deltas of arguments of the same head, as one; False, and nothing done, if they aren't all of one call."""
     step = state.step
     if step is None or step.ended_at is not None or chunks[0].head.whole is not None:
         return False
     try:
-        deltas = [_ARGS_DELTA.decode(chunk.body) for chunk in chunks]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        deltas = read_row(chunks, _ARGS_DELTA)
+    except ValueError:
         return False
-    call = step.calls.get(deltas[0].tool_call_id)
-    if call is None or len({delta.tool_call_id for delta in deltas}) > 1:
+    first = deltas[0]
+    if len({delta.tool_call_id for delta in deltas}) > 1:
         return False
+    call = step.calls.get(first.tool_call_id)
+    if call is None:
+        call = call_in_step(state, step, first.tool_call_id, as_text(first.tool_name), at, chunks[0])
     call.args_pieces.extend([delta.args_text_delta for delta in deltas])
     if step.first_token_at is None:
         state.token(at)
