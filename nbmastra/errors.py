@@ -27,6 +27,7 @@ NbMastraError
 │   ├── Conflict            409
 │   └── ServerError         5xx and all other answers: status_code
 ├── ModelError          a model's provider refused or broke off: status_code, retry_after_s, code
+├── StoreError          the database of memory and suspended runs couldn't be used
 ├── PriceUnknown        a cost was asked of a model without a known price
 ├── RecordingError      a file that is no recording, or of a newer version
 └── SettingsError       a bad option or value: what to write instead
@@ -66,6 +67,7 @@ __all__ = [
     "ServerTimeout",
     "ServerUnreachable",
     "SettingsError",
+    "StoreError",
     "StreamTruncated",
     "Unauthorized",
 ]
@@ -255,6 +257,10 @@ class ModelError(NbMastraError):
         self.retry_after_s = retry_after_s
         self.code = code
         self.provider = provider
+
+
+class StoreError(NbMastraError):
+    """The database of memory and suspended runs can't be used: unreachable, locked, damaged or of a newer version."""
 
 
 class PriceUnknown(NbMastraError):
