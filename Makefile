@@ -26,6 +26,7 @@ lint: .venv/.installed-dev
 
 setup: .venv/.installed-dev tests/mastra_server/node_modules/.installed
 	$(PY) tests/support/setup_browser.py
+	$(PY) tests/support/setup_postgres.py
 
 bench: .venv/.installed-dev
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(PY) "$$file"; done

@@ -10,6 +10,7 @@ pytest_plugins = [
     "tests.support.no_skips",
     "tests.support.feed",
     "tests.support.mastra",
+    "tests.support.postgres",
     "tests.support.kernel",
     "tests.support.lab",
 ]

@@ -16,30 +16,39 @@ from nbmastra.frames.build import (
     messages_df,
     runs_df,
     sources_df,
+    spans_df,
     steps_df,
     tasks_df,
+    threads_df,
     tool_calls_df,
     usage_df,
 )
 from nbmastra.frames.columns import Column, Table
 from nbmastra.frames.files import export
 from nbmastra.frames.runs import Source
+from nbmastra.frames.store import MastraStore, from_mastra_store
+from nbmastra.recording import from_client_js
 
 __all__ = [
     "TABLES",
     "Column",
     "Columns",
+    "MastraStore",
     "Source",
     "Table",
     "chunks_df",
     "errors_df",
     "export",
     "frame_of",
+    "from_client_js",
+    "from_mastra_store",
     "messages_df",
     "runs_df",
     "sources_df",
+    "spans_df",
     "steps_df",
     "tasks_df",
+    "threads_df",
     "tool_calls_df",
     "usage_df",
 ]

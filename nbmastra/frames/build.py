@@ -13,18 +13,22 @@ from nbmastra.errors import RecordingError
 from nbmastra.frames.chunks import CHUNKS, ChunkColumns
 from nbmastra.frames.columns import Column, Table, array_of
 from nbmastra.frames.index import indexed_rows
+from nbmastra.frames.kept import Unreadable
 from nbmastra.frames.outcomes import ERRORS, RUNS, failure_rows, run_rows
 from nbmastra.frames.runs import Run, Source, runs
+from nbmastra.frames.spans import SPANS, span_rows, stray_spans
 from nbmastra.frames.tables import (
     MESSAGES,
     SOURCES,
     STEPS,
     TASKS,
+    THREADS,
     TOOL_CALLS,
     message_rows,
     source_rows,
     step_rows,
     task_rows,
+    thread_rows,
     tool_call_rows,
 )
 from nbmastra.frames.usage import USAGE, By, Reconciliation, Spent, grouper, spent, together
@@ -41,8 +45,10 @@ __all__ = [
     "messages_df",
     "runs_df",
     "sources_df",
+    "spans_df",
     "steps_df",
     "tasks_df",
+    "threads_df",
     "tool_calls_df",
     "usage_df",
 ]
@@ -53,13 +59,13 @@ Columns = str | Sequence[str] | None
 Frame = pd.DataFrame
 Both = tuple[pd.DataFrame, pd.DataFrame]
 
-UNREAD = Table[tuple[Path, RecordingError]](
+UNREAD = Table[tuple[str, str, str]](
     "errors",
-    "What couldn't be read, with `strict=False`: one row per file.",
+    "What couldn't be read, with `strict=False`: one row per file, or per record of a server's.",
     (
-        Column("source", "str", "The file.", lambda row: str(row[0])),
-        Column("error_type", "category", "Name of the error.", lambda row: type(row[1]).__name__),
-        Column("error_message", "str", "What is wrong with it.", lambda row: str(row[1])),
+        Column("source", "str", "The file or record.", lambda row: row[0]),
+        Column("error_type", "category", "Name of the error.", lambda row: row[1]),
+        Column("error_message", "str", "What is wrong with it.", lambda row: row[2]),
     ),
 )
 
@@ -74,10 +80,10 @@ class _Rows:
     def __post_init__(self) -> None:
         self.values = [[] for _ in self.columns]
 
-    def add(self, row: Any) -> None:
-        """A row."""
+    def add(self, row: Any, *, timed: bool = True) -> None:
+        """A row; `timed` False leaves out the times that it would tell."""
         for column, values in zip(self.columns, self.values, strict=True):
-            values.append(column.read(row))
+            values.append(column.read(row) if timed or not column.timed else None)
 
     def add_values(self, row: dict[str, Any]) -> None:
         """A row that was read before, by the names of columns."""
@@ -91,7 +97,7 @@ class _Rows:
 
 
 class _Unread:
-    """Files that couldn't be read: raised, or counted."""
+    """What couldn't be read. A file is raised or counted, a record of a server's is always counted."""
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
@@ -101,11 +107,19 @@ class _Unread:
         """A file that couldn't be read."""
         if self.strict:
             raise error
-        self._rows.add((path, error))
+        self._rows.add((str(path), type(error).__name__, str(error)))
+
+    def note_records(self, records: list[Unreadable]) -> None:
+        """Records that couldn't be read."""
+        for record in records:
+            self._rows.add((record.where, RecordingError.__name__, record.problem))
 
     def with_frame(self, frame: pd.DataFrame) -> Frame | Both:
-        """The frame; with it what couldn't be read, if that is no error."""
-        return frame if self.strict else (frame, self._rows.frame())
+        """The frame, `.attrs["unread"]` with what couldn't be read; beside it the same as a frame, if not strict."""
+        unread = self._rows.frame()
+        if len(unread):
+            frame.attrs["unread"] = cast("Any", unread).astype("object").to_dict("records")
+        return frame if self.strict else (frame, unread)
 
 
 @overload
@@ -180,7 +194,13 @@ class TableFunction(Protocol):
     ) -> Both: ...
 
 
-def _function(table: Table[Any], read: Callable[[Run], Iterator[Any]]) -> TableFunction:
+def _nothing(_source: Source) -> Iterator[Any]:
+    return iter(())
+
+
+def _function(
+    table: Table[Any], read: Callable[[Run], Iterator[Any]], beside: Callable[[Source], Iterator[Any]] = _nothing
+) -> TableFunction:
     def function(
         source: Source, columns: Columns = None, *, strict: bool = True, prices: OwnPrices | None = None
     ) -> Frame | Both:
@@ -192,15 +212,20 @@ def _function(table: Table[Any], read: Callable[[Run], Iterator[Any]]) -> TableF
         else:
             for run in runs(source, on_error=unread.note, prices=prices):
                 for row in read(run):
-                    rows.add(row)
+                    rows.add(row, timed=run.timed)
+                if run.kept is not None:  # now: what can't be read is found when it is
+                    unread.note_records(run.kept.unread)
+        for row in beside(source):
+            rows.add(row)
         return unread.with_frame(rows.frame())
 
     function.__name__ = function.__qualname__ = table.name
     function.__doc__ = f"""{table.doc}
 
-    `source`: an output, a recording, a folder, a glob pattern, or a list of these. `columns`: names or groups of
-    columns. `prices`: own prices by model, as `nbmastra.prices` takes them. Raises RecordingError for a file that is no
-    recording; with `strict=False` gives the frame and what wasn't read. `docs/frames.md` lists the columns.
+    `source`: an output, a recording, a folder, a glob pattern, a server's store or lists, or several of these.
+    `columns`: names or groups of columns. `prices`: own prices by model, as `nbmastra.prices` takes them. Raises
+    RecordingError for a file that is no recording; with `strict=False` gives the frame and what wasn't read.
+    `docs/frames.md` lists the columns.
     """
     return cast("TableFunction", function)
 
@@ -212,9 +237,12 @@ tasks_df = _function(TASKS, task_rows)
 messages_df = _function(MESSAGES, message_rows)
 sources_df = _function(SOURCES, source_rows)
 errors_df = _function(ERRORS, failure_rows)
+spans_df = _function(SPANS, span_rows, stray_spans)
+threads_df = _function(THREADS, thread_rows)
 
 TABLES: dict[str, Table[Any]] = {
-    table.name: table for table in (RUNS, CHUNKS, STEPS, USAGE, TOOL_CALLS, TASKS, MESSAGES, SOURCES, ERRORS)
+    table.name: table
+    for table in (RUNS, CHUNKS, STEPS, USAGE, TOOL_CALLS, TASKS, MESSAGES, SOURCES, ERRORS, THREADS, SPANS)
 }
 """All tables by the name of their function."""
 
@@ -224,8 +252,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "messages_df": messages_df,
     "runs_df": runs_df,
     "sources_df": sources_df,
+    "spans_df": spans_df,
     "steps_df": steps_df,
     "tasks_df": tasks_df,
+    "threads_df": threads_df,
     "tool_calls_df": tool_calls_df,
     "usage_df": usage_df,
 }

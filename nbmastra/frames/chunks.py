@@ -193,7 +193,7 @@ class ChunkColumns:
         self._rows, self._sound = self._taken, len(self._batches)
         state = run.state
         # Slices are copies: an array that numpy looks at can't grow, and a live run's must.
-        self._times.append(np.asarray(state.times[:count]))
+        self._times.append(np.asarray(state.times[:count]) if run.timed else np.full(count, np.nan))
         self._places.append((np.asarray(state.turn_of[:count]), np.asarray(state.step_of[:count])))
         self._runs.append((run.stream_id, count))
         self._starts.append(run.created_at.timestamp() if run.created_at is not None else np.nan)
@@ -239,7 +239,8 @@ class ChunkColumns:
                 lengths = self._numbers("length")
                 return _whole(lengths, lengths < 0)
             case "at_s":
-                return _float(_joined(self._times, np.float64), None)
+                times = _joined(self._times, np.float64)
+                return _float(times, np.isnan(times))
             case "gap_s":
                 return self._gaps()
             case "timestamp":
@@ -273,8 +274,7 @@ class ChunkColumns:
         counts = [count for _, count in self._runs if count]
         first = np.zeros(len(times), dtype=bool)
         first[np.cumsum([0, *counts[:-1]], dtype=np.int64)[: len(counts)]] = True
-        gaps[first] = 0.0
-        return _float(gaps, first)
+        return _float(gaps, first | np.isnan(gaps))
 
     def _timestamps(self) -> Any:
         times = _joined(self._times, np.float64)

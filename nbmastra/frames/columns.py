@@ -37,6 +37,13 @@ class Column(Generic[R]):
     unit: str = ""
     group: str = "main"
     values: tuple[str, ...] = ()
+    server_time: bool = False
+    """True for a time that the server tells; others count from when chunks came, which isn't always known."""
+
+    @property
+    def timed(self) -> bool:
+        """True if it is missing where nobody knows when chunks came."""
+        return (self.dtype == "timestamp" or self.unit in ("s", "tokens/s")) and not self.server_time
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,9 @@ RUNS = Table[Run](
 
 
 def run_rows(run: Run) -> Iterator[Run]:
-    """The run itself."""
-    yield run
+    """The run itself; a thread that a server keeps is none."""
+    if run.kept is None:
+        yield run
 
 
 def _unread(run: Run) -> int:

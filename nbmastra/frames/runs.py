@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from tqdm.auto import tqdm
 
 from nbmastra.chunks import Chunk
 from nbmastra.errors import RecordingError, SettingsError
 from nbmastra.fold import RunState, ToolCall, WorkflowStep
+from nbmastra.frames.kept import Kept, Shelf, as_record, by_thread, kept_state
 from nbmastra.output import MastraModelOutput
 from nbmastra.prices import OwnPrices, price
 from nbmastra.recording import open_recording
@@ -22,8 +24,9 @@ from nbmastra.usage import Usage
 
 __all__ = ["Place", "Run", "Source", "items", "places", "recordings", "run_of", "runs"]
 
-Source = MastraModelOutput | RunState | str | Path | Iterable["Source"]
-"""An output (live or finished), a fold's state, a recording, a folder of them, a glob pattern, or several of these."""
+Source = MastraModelOutput | RunState | str | Path | Shelf | Mapping[str, Any] | BaseModel | Iterable["Source"]
+"""An output (live or finished), a fold's state, a recording, a folder of them, a glob pattern, or several of these;
+a server's store, or what its lists of threads, messages and background tasks give."""
 Sink = Callable[["Run", list[Chunk], int], None]
 """Takes chunks of a run as they are read, and the number of the first one; they are folded already."""
 
@@ -44,8 +47,14 @@ class Run:
     path: str | None = None
     previous: str | None = None
     prices: OwnPrices | None = None
+    spans: Iterable[dict[str, Any]] = ()
+    """Of the trace that it was read from, as they came."""
     events: int = 0
     """How many chunks the tables may look at; a live run has more by the time they do."""
+    timed: bool = True
+    """False if nobody knows when its chunks came."""
+    kept: Kept | None = None
+    """What a server keeps of a thread, if it is that and no stream."""
     costs: dict[tuple[Usage, str | None, str | None], float | None] = field(default_factory=dict[Any, "float | None"])
 
     def __post_init__(self) -> None:
@@ -133,6 +142,9 @@ def runs(
     """
     found = list(items(source))
     for item in tqdm(found, unit="run", delay=1, leave=False, disable=not progress or len(found) < 2):
+        if isinstance(item, Shelf):
+            yield from map(_of_thread, item.threads())
+            continue
         try:
             run = run_of(item, sink, prices)
         except RecordingError as error:
@@ -155,6 +167,10 @@ def run_of(item: MastraModelOutput | RunState | Path, sink: Sink | None = None, 
     if sink is not None:
         sink(run, chunks, 0)
     return run
+
+
+def _of_thread(kept: Kept) -> Run:
+    return Run(kept_state(kept), kept.id, created_at=kept.created_at, status="success", kept=kept)
 
 
 def _read(path: Path, sink: Sink | None, prices: OwnPrices | None) -> Run:
@@ -186,20 +202,35 @@ def _about(out: MastraModelOutput, prices: OwnPrices | None) -> Run:
         out.status,
         out.elapsed_s,
         path=out.context.get("recording"),
+        timed=out.context.get("times") != "unknown",
         previous=out.previous.stream_id if out.previous is not None else None,
+        spans=out.context.get("spans", ()),
         prices=prices,
     )
 
 
-def items(source: Source) -> Iterator[MastraModelOutput | RunState | Path]:
-    """The outputs, states and files of a source, none of them read. Raises RecordingError, SettingsError."""
-    if isinstance(source, MastraModelOutput | RunState):
+def items(source: Source) -> Iterator[MastraModelOutput | RunState | Path | Shelf]:
+    """The outputs, states, files and stores of a source, none of them read. Raises RecordingError, SettingsError."""
+    records: list[dict[str, Any]] = []
+    for item in _items(source):
+        if isinstance(item, dict):
+            records.append(item)
+        else:
+            yield item
+    if records:
+        yield by_thread(records)
+
+
+def _items(source: Source) -> Iterator[MastraModelOutput | RunState | Path | Shelf | dict[str, Any]]:
+    if isinstance(source, MastraModelOutput | RunState | Shelf):
         yield source
+    elif (record := as_record(source)) is not None:
+        yield record
     elif isinstance(source, str | Path):
         yield from _paths(source)
     elif isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may err
         for item in source:
-            yield from items(item)
+            yield from _items(item)
     else:
         raise SettingsError(
             f"expected an output, a recording, a folder, a pattern like 'runs/*.jsonl' or a list of these; "

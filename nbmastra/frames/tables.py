@@ -11,6 +11,7 @@ from nbmastra.fold import SourcePart, Step, Task, ToolCall
 from nbmastra.fold.calls import CallStatus, TaskStatus
 from nbmastra.fold.reading import as_dict
 from nbmastra.frames.columns import Column, Table, utc
+from nbmastra.frames.kept import Kept
 from nbmastra.frames.runs import Place, Run, places
 from nbmastra.messages import ROLES, MessageRecord, message_records
 from nbmastra.usage import FIELDS, Usage
@@ -20,12 +21,14 @@ __all__ = [
     "SOURCES",
     "STEPS",
     "TASKS",
+    "THREADS",
     "TOOL_CALLS",
     "Row",
     "message_rows",
     "source_rows",
     "step_rows",
     "task_rows",
+    "thread_rows",
     "token_columns",
     "tool_call_rows",
 ]
@@ -206,7 +209,12 @@ TASKS = Table[Row[Task]](
         Column("running_s", "Float64", "How long it ran, suspensions left out.", lambda row: row.item.running_s, "s"),
         Column("suspended_s", "Float64", "How long it was suspended.", lambda row: row.item.suspended_s, "s"),
         Column("attempts", "Int64", "How often it was tried, where the server tells.", lambda row: row.item.attempts),
-        Column("outputs", "object", "What it wrote while it ran, a list.", lambda row: list(row.item.outputs)),
+        Column(
+            "outputs",
+            "object",
+            "What it wrote while it ran, a list.",
+            lambda row: list(row.item.outputs) if row.run.kept is None else None,
+        ),
     ),
 )
 
@@ -228,7 +236,7 @@ MESSAGES = Table[Row[MessageRecord]](
         Column("message_id", "str", "Id of the message.", lambda row: row.item.id),
         Column("role", "category", "Whose message it is.", lambda row: row.item.role or None, values=ROLES),
         Column("text", "str", "Its text, joined.", lambda row: row.item.text),
-        Column("created_at", "timestamp", "When it was made.", lambda row: utc(row.item.created_at)),
+        Column("created_at", "timestamp", "When it was made.", lambda row: utc(row.item.created_at), server_time=True),
         Column("parts", "object", "Its parts as they came, a list.", lambda row: row.item.parts),
     ),
 )
@@ -236,13 +244,44 @@ MESSAGES = Table[Row[MessageRecord]](
 
 def message_rows(run: Run) -> Iterator[Row[MessageRecord]]:
     """The conversation that the newest finish tells."""
+    place = Place(run, run.state, "")
+    return (Row(place, message, seq) for seq, message in enumerate(message_records(_history(run))))
+
+
+def _history(run: Run) -> object:
+    if run.kept is not None:
+        return run.kept.messages
     finish = run.state.messages_chunk
     try:
-        payload = as_dict(finish.raw_payload()) if finish is not None else {}
+        return as_dict(finish.raw_payload()).get("messages") if finish is not None else None
     except ChunkError:
-        payload = {}
-    place = Place(run, run.state, "")
-    return (Row(place, message, seq) for seq, message in enumerate(message_records(payload.get("messages"))))
+        return None
+
+
+THREADS = Table[Kept](
+    "threads_df",
+    "One row per thread of a server's memory: of its store, or of its list of threads.",
+    (
+        Column("stream_id", "str", "Id of the thread; `stream_id` of its messages too.", lambda row: row.id),
+        Column("resource_id", "category", "The user, or whose it is.", lambda row: _of_thread(row, "resourceId")),
+        Column("title", "str", "Its title.", lambda row: _of_thread(row, "title") or None),
+        Column("created_at", "timestamp", "When it was begun.", lambda row: utc(_of_thread(row, "createdAt"))),
+        Column("updated_at", "timestamp", "When it was last written.", lambda row: utc(_of_thread(row, "updatedAt"))),
+        Column("messages", "Int64", "How many messages were read with it.", lambda row: len(row.messages)),
+        Column("tasks", "Int64", "How many background tasks were read with it.", lambda row: len(row.tasks)),
+        Column("metadata", "object", "What its makers noted, JSON.", lambda row: _of_thread(row, "metadata")),
+    ),
+)
+
+
+def thread_rows(run: Run) -> Iterator[Kept]:
+    """The thread, if it is one."""
+    if run.kept is not None and run.kept.id is not None:
+        yield run.kept
+
+
+def _of_thread(kept: Kept, name: str) -> Any:
+    return (kept.thread or {}).get(name)
 
 
 SOURCES = Table[Row[SourcePart]](

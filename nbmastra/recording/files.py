@@ -10,7 +10,7 @@ from typing import Any
 from nbmastra.errors import RecordingError
 from nbmastra.recording.lines import is_json
 
-__all__ = ["open_writer", "read_lines"]
+__all__ = ["open_writer", "read_bytes", "read_lines"]
 
 _BLOCK = 1 << 20
 _GZIP = 31  # zlib's window bits for a gzip container
@@ -64,6 +64,11 @@ def read_lines(path: Path) -> Iterator[list[bytes]]:
             begun = others[-1:]
     if begun and is_json(last := b"".join(begun)):  # it may lack nothing but its end, as editors leave it
         yield [last]
+
+
+def read_bytes(path: Path) -> bytes:
+    """A whole file; compression is told by its first bytes. Raises RecordingError."""
+    return b"".join(_blocks(path))
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from nbmastra.chunks import Chunk
 __all__ = ["KEPT_CONTEXT", "VERSION", "is_json", "json_line"]
 
 VERSION = 1
-KEPT_CONTEXT = ("url", "thread", "resource")
+KEPT_CONTEXT = ("url", "thread", "resource", "times")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _validate: Callable[[bytes], Any] = msgspec.json.Decoder(msgspec.Raw).decode
 

@@ -69,7 +69,10 @@ const scripted = (...turns) => new MockLanguageModelV2({
   },
 });
 
-const storage = new LibSQLStore({ id: 'store', url: process.env.DB ?? 'file::memory:?cache=shared' });
+const database = process.env.DB ?? 'file::memory:?cache=shared';
+const storage = database.startsWith('postgres')
+  ? new (await import('@mastra/pg')).PostgresStore({ id: 'store', connectionString: database })
+  : new LibSQLStore({ id: 'store', url: database });
 const memory = new Memory({ storage });
 const sleep = ms => new Promise(r => setTimeout(r, ms));
 

@@ -13,7 +13,13 @@ INTRO = """\
 
 Runs as pandas DataFrames: of one output, `out.usage_df()`, at any moment of its run; of recordings,
 `nbmastra.frames.usage_df(source)`, where `source` is a file, a folder, a pattern like `runs/2026-*.jsonl`, an output,
-or a list of these.
+or a list of these. Further sources:
+
+- `from_mastra_store(url)`: a server's own store, its LibSQL or SQLite file or its Postgres database, read only. It has
+  `threads_df`, `messages_df`, `tool_calls_df`, `tasks_df` and `errors_df`; `stream_id` is the thread's id.
+- what a server's lists give: `messages_df(await client.thread("t1").messages())`,
+  `tasks_df(await client.background_tasks.list())`, `threads_df(await client.threads())`.
+- `from_client_js(path)`: a file of chunks that other programs wrote (JSON array, lines, event stream).
 
 - A table has the same columns, order and dtypes whatever it is made of, also of nothing. What is missing is missing
   (`<NA>`, `NaT`), never 0.
@@ -22,7 +28,8 @@ or a list of these.
 - Times are seconds (`_s`) or UTC timestamps. Times are those at which chunks came.
 - Each number is the fold's own: text, view and table can't disagree.
 - `strict=False` gives `(frame, errors)`: files that can't be read are listed in `errors` and don't stop the rest. A
-  broken line in a file that can be read is a row of `errors_df`.
+  broken line in a file that can be read is a row of `errors_df`. A broken row of a store is left out and told in
+  `.attrs["unread"]`.
 - Costs come from own prices (`prices={"my-model": {"input": 1.5, "output": 6}}`, USD per million tokens) or from the
   extra `nbmastra[prices]`. Without a price a cost is missing.
 - `usage_df(...).attrs["reconciliation"]`: `tokens` has what the rows sum to and what the fold counts, by column;
