@@ -11,6 +11,7 @@ last whole line. `.gz` and `.zst` files are compressed the same way. Headers and
 from __future__ import annotations
 
 from nbmastra.recording.agents import RecordedAgent, demo_agent, demo_recording
+from nbmastra.recording.dumps import from_client_js
 from nbmastra.recording.journal import record
 from nbmastra.recording.lines import json_line
 from nbmastra.recording.reader import Recording, load_recording, open_recording, replay
@@ -22,6 +23,7 @@ __all__ = [
     "TraceRuns",
     "demo_agent",
     "demo_recording",
+    "from_client_js",
     "json_line",
     "load_recording",
     "open_recording",
