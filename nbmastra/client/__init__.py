@@ -9,6 +9,7 @@ from nbmastra.client.client import MastraClient
 from nbmastra.client.history import Page, RemoteThread
 from nbmastra.client.info import AgentInfo, AgentList
 from nbmastra.client.request import Request
+from nbmastra.client.run_history import History
 from nbmastra.client.suspended import SuspendedCall, SuspendedRun, SuspendedRuns
 from nbmastra.client.workflow import RemoteWorkflow
 from nbmastra.client.workflow_info import WorkflowInfo, WorkflowList
@@ -18,6 +19,7 @@ __all__ = [
     "AgentList",
     "BackgroundTasks",
     "Bounds",
+    "History",
     "MastraClient",
     "Page",
     "RemoteAgent",

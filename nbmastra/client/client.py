@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Unpack
 
 from nbmastra.client.address import ServerAddress
@@ -15,6 +16,8 @@ from nbmastra.client.history import Page, RemoteThread, get_trace, list_threads,
 from nbmastra.client.http import Http
 from nbmastra.client.info import AgentList
 from nbmastra.client.request import Request
+from nbmastra.client.run_history import History, fetch_history, trace_store, wanted
+from nbmastra.client.since import When
 from nbmastra.client.suspended import SuspendedRuns, suspended_runs_of_all
 from nbmastra.client.workflow import RemoteWorkflow, list_workflows
 from nbmastra.client.workflow_info import WorkflowList
@@ -114,6 +117,30 @@ class MastraClient:
             return await self.agent(name).subscribe_now(thread, resource, once=once, bounds=bounds)
 
         return begin(self._http.engine, open_stream)
+
+    def history(
+        self,
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        agent: str | None = None,
+        limit: int | None = None,
+        run_id: str | None = None,
+        cache: bool | str | Path = True,
+        progress: bool = True,
+    ) -> Request[History]:
+        """The runs that the server has traced, as finished outputs, oldest first: `docs/history.md`.
+
+        since, until: when they began: a datetime, a date or its text, or how long ago: "7d", "24h".
+        agent: id of the agent or workflow that was asked. limit: at most so many traces, the newest.
+        run_id: joins a stream to its trace: `client.history(run_id=out.run_id)`.
+        cache: False keeps nothing, a folder takes the place of the user's cache folder; what is kept isn't asked for
+        again, unless it may have changed. progress: a bar, if it takes longer than a second.
+        Raises SettingsError, ClientError. Servers write spans some seconds late.
+        """
+        which = wanted(since, until, agent, limit, run_id)
+        store = trace_store(self.url, cache)
+        return Request(self._http.engine, lambda: fetch_history(self._http, which, store, progress=progress))
 
     def traces(
         self, *, page: int | None = None, per_page: int | None = None, run_id: str | None = None

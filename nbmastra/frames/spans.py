@@ -55,7 +55,9 @@ SPANS = Table[SpanRow](
     "One row per span of a server's traces, of runs that `MastraClient.history` gave: agents, models, tools, and what "
     "no other table has: processors, memory, workflows. Its tokens are those of the runs: see `usage_df`.",
     (
-        Column("stream_id", "str", "Id of the stream; missing for a span outside of any run.", lambda row: row.stream_id),
+        Column(
+            "stream_id", "str", "Id of the stream; missing for a span outside of any run.", lambda row: row.stream_id
+        ),
         Column("run_id", "str", "Id of the run, that of a sub-agent for its spans.", lambda row: row.about("runId")),
         Column("trace_id", "str", "Id of the trace.", _text("traceId")),
         Column("span_id", "str", "Id of the span.", _text("spanId")),

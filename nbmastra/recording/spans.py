@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, overload
 
 from nbmastra.fold.reading import as_dict, as_text
 
-__all__ = ["RUNS", "TOOLS", "Carried", "RunSpans", "Span", "carried_of", "gather", "moment", "span_tree"]
+__all__ = ["RUNS", "TOOLS", "Carried", "KeptSpans", "RunSpans", "Span", "carried_of", "gather", "moment", "span_tree"]
 
 RUNS = ("agent_run", "workflow_run")
 TOOLS = ("tool_call", "mcp_tool_call", "provider_tool_call")
@@ -192,3 +194,30 @@ def carried_of(spans: RunSpans) -> Carried | None:
     calls = [call for call in spans.of(*TOOLS) if call.start > end]
     step = next((step for step in spans.of("model_step") if step.end is not None and step.end > end + 0.001), None)
     return Carried(step, calls) if calls or step is not None else None
+
+
+class KeptSpans(Sequence[dict[str, Any]]):
+    """Spans as they came, kept small: a run's prompts stand in its spans again and again. Reading unpacks them all."""
+
+    def __init__(self, spans: Sequence[dict[str, Any]]) -> None:
+        self._count = len(spans)
+        self._packed = zlib.compress(json.dumps(spans).encode(), 1)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        return self._unpacked()[index]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._unpacked())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _unpacked(self) -> list[dict[str, Any]]:
+        return json.loads(zlib.decompress(self._packed))
+
+    def __repr__(self) -> str:
+        return f"<KeptSpans: {self._count}>"

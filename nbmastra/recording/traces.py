@@ -14,16 +14,16 @@ from nbmastra.fold.reading import as_dict, as_list, as_text
 from nbmastra.messages import message_records
 from nbmastra.output import Ended, MastraModelOutput
 from nbmastra.recording.span_chunks import run_chunks
-from nbmastra.recording.spans import RUNS, Carried, RunSpans, carried_of, gather, span_tree
+from nbmastra.recording.spans import RUNS, Carried, KeptSpans, RunSpans, carried_of, gather, moment, span_tree
 
-__all__ = ["TraceRuns", "runs_of_trace"]
+__all__ = ["TraceRuns", "runs_of_trace", "settled_at"]
 
 OPEN = "the server had not ended it when its trace was read"
 
 
 @dataclass
 class TraceRuns:
-    """What a trace holds: its runs, oldest first, and the spans that belong to none of them, as they came.
+    """What a trace holds: its runs, oldest first, and the spans that belong to none of them.
 
     `odd` counts what is wrong with its spans, by what it is; they are read as far as they can be.
     """
@@ -47,7 +47,7 @@ def runs_of_trace(trace: Mapping[str, Any], *, url: str | None = None, engine: E
         if span.type in RUNS:
             part = gather(span)
             parts.append(part)
-            waiting += reversed([*part.apart])
+            waiting += reversed(part.apart)
         else:
             found.other_spans.append(span.raw)
             waiting += reversed(span.children)
@@ -83,7 +83,8 @@ def _output(
         prompt=None if run.resumed else _prompt(run.raw.get("input")),
         previous=previous,
         answered=[id] if (id := as_text(answer.get("toolCallId"))) else (),
-        context={key: value for key, value in context.items() if isinstance(value, str)} | {"spans": _spans(part)},
+        context={key: value for key, value in context.items() if isinstance(value, str)}
+        | {"spans": KeptSpans(_spans(part))},
         engine=engine,
     )
     if previous is not None:
@@ -102,11 +103,11 @@ def _output(
 
 
 def _spans(part: RunSpans) -> list[dict[str, Any]]:
-    """Those of the run and of the runs inside of it."""
-    found = [part.run.raw, *(span.raw for span in part.own)]
+    """Those of the run and of the runs inside of it, by their start."""
+    found = [part.run, *part.own]
     for inner, _ in part.inside:
-        found += [inner.raw, *(span.raw for span in inner.below())]
-    return found
+        found += [inner, *inner.below()]
+    return [span.raw for span in sorted(found, key=lambda span: span.start)]
 
 
 def _prompt(value: object) -> str | None:
@@ -116,3 +117,19 @@ def _prompt(value: object) -> str | None:
     held = cast("Mapping[str, Any]", value).get("messages", value) if isinstance(value, dict) else value
     asked = [message.text for message in message_records(held) if message.role == "user" and message.text]
     return asked[-1] if asked else None
+
+
+def settled_at(trace: Mapping[str, Any]) -> float | None:
+    """When the last of a trace ended, in seconds since 1970; None while some of it is open or waits for an answer."""
+    last, waiting = 0.0, 0
+    for raw in map(as_dict, as_list(trace.get("spans"))):
+        if raw.get("isEvent") is True:
+            continue
+        end = moment(raw.get("endedAt"))
+        if end is None:
+            return None
+        last = max(last, end)
+        if raw.get("spanType") in RUNS:
+            told = (as_dict(raw.get("output")).get("status"), as_dict(raw.get("attributes")).get("status"))
+            waiting += ("suspended" in told) - (as_dict(raw.get("metadata")).get("resumed") is True)
+    return last if waiting <= 0 else None
