@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -72,10 +73,9 @@ class Head:
         self.whole = whole
         self.complete = self.run_id is not None and self.from_ is not None
         self._validate: Callable[[bytes], Any] | None = None
-        key = delta_key(self.type)
-        decode = _DELTA_DECODERS[key] if key else _no_delta
-        self.decode_delta: Callable[[bytes], Any] = decode if whole is None or not key else _not_alone
-        self.make: type[Chunk] = DataChunk if is_data(self.type) else Chunk if is_known(self.type) else UnknownChunk
+        make, decode = _traits(self.type)
+        self.decode_delta: Callable[[bytes], Any] = decode if whole is None or decode is _no_delta else _not_alone
+        self.make: type[Chunk] = make
 
     @property
     def validate(self) -> Callable[[bytes], Any]:
@@ -259,11 +259,19 @@ class DataChunk(Chunk, gc=False, eq=False):
         return bool(self._top("transient"))
 
 
+@lru_cache(maxsize=512)
+def _traits(kind: str) -> tuple[type[Chunk], Callable[[bytes], Any]]:
+    """The class of a type's chunks, and the decoder of its deltas."""
+    key = delta_key(kind)
+    make = DataChunk if is_data(kind) else Chunk if is_known(kind) else UnknownChunk
+    return make, _DELTA_DECODERS[key] if key else _no_delta
+
+
 class Heads(dict[bytes, Head]):
     """Heads by the bytes before the payload; a server that never repeats one costs time, not memory."""
 
     def __missing__(self, prefix: bytes) -> Head:
-        envelope: Any = json.loads(prefix + PAYLOAD_MARK + b"null}")
+        envelope = _read_envelope(prefix + PAYLOAD_MARK + b"null}")
         if not isinstance(envelope, dict) or not _PLAIN_ENVELOPE.issuperset(cast("dict[str, Any]", envelope)):
             raise ValueError("not a plain envelope")
         checked = cast("dict[str, Any]", envelope)
@@ -273,6 +281,13 @@ class Heads(dict[bytes, Head]):
             self.clear()
         head = self[prefix] = Head(checked, prefix + PAYLOAD_MARK)
         return head
+
+
+def _read_envelope(text: bytes) -> Any:
+    try:
+        return _decode_json(text)
+    except ValueError:  # half an emoji, NaN: what the fast parser refuses
+        return json.loads(text)
 
 
 def make_chunk(line: bytes, heads: Heads, event: int = -1) -> Chunk:
