@@ -16,7 +16,7 @@ from nbmastra.run_options import Option
 
 __all__ = ["AgentIds", "complete"]
 
-COMMANDS = ("list", "use", "url", "approvals", "help", "version")
+COMMANDS = ("list", "use", "url", "approvals", "history", "help", "version")
 _MAGIC = re.compile(r"\s*%%?(mastra_stream|mastra)\s(.*)", re.DOTALL)
 _PATIENCE_S = 1.0
 _KEPT_S = 20.0

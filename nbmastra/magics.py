@@ -61,7 +61,8 @@ _FIELD = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
 
 _USAGE = """%%mastra_stream AGENT [options]     the cell's body is the prompt
 %mastra_stream AGENT [options] prompt
-%mastra list | use AGENT | url [URL] | approvals | help | version
+%mastra list | use AGENT | url [URL] | approvals | history | help | version
+%mastra history [--last 7d] [--until TIME] [--agent AGENT] [--limit N] [-o VAR]
 
 AGENT is a variable that holds an agent, or else an agent's id on the server.
 {name} in the prompt or in an option's value is a variable's value; what is no variable stays as it is.
@@ -157,13 +158,14 @@ class MastraMagics(Magics):
     @no_var_expand
     @line_magic
     def mastra(self, line: str) -> None:
-        """`%mastra list | use AGENT | url [URL] | approvals | help | version`."""
+        """`%mastra list | use AGENT | url [URL] | approvals | history [--last 7d] | help | version`."""
         command, _, argument = line.strip().partition(" ")
         commands: dict[str, Callable[[str], None]] = {
             "list": self._list,
             "use": self._use,
             "url": self._url,
             "approvals": self._approvals,
+            "history": self._history,
             "help": lambda _: print(help_text()),
             "version": lambda _: print(f"nbmastra {__version__}"),
         }
@@ -197,6 +199,10 @@ class MastraMagics(Magics):
             show_approvals(waiting)
         else:
             print(clean_text(repr(waiting)))
+
+    def _history(self, line: str) -> None:
+        """What the server's agents did: a table."""
+        import_module("nbmastra.history_summary").history_command(line, self._names)  # pandas, which no run needs
 
     def _url(self, url: str) -> None:
         client = self._client(url or None)  # refuses what is no address

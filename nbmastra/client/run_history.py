@@ -91,8 +91,8 @@ class History(Sequence[MastraModelOutput], FrameMethods):
     @property
     def notes(self) -> list[str]:
         """What was odd, as sentences."""
-        gone = [f"{len(self.unread)} traces couldn't be fetched: {clean(next(iter(self.unread.values())), 120)}"]
-        return (gone if self.unread else []) + [f"{what}: {count}" for what, count in self.odd.most_common()]
+        gone = [f"{len(self.unread)} traces couldn't be fetched: {clean(why, 120)}" for why in self.unread.values()]
+        return gone[:1] + [f"{what}: {count}" for what, count in self.odd.most_common()]
 
     def __repr__(self) -> str:
         if not self:
