@@ -28,6 +28,9 @@ NbMastraError
 │   └── ServerError         5xx and all other answers: status_code
 ├── ModelError          a model's provider refused or broke off: status_code, retry_after_s, code
 ├── StoreError          the database of memory and suspended runs couldn't be used
+├── ToolInputError      arguments that a tool can't take: problems, raw
+├── ToolResultError     a tool gave something that can't be JSON
+├── ToolAborted         raised within a tool that asked whether to stop
 ├── PriceUnknown        a cost was asked of a model without a known price
 ├── RecordingError      a file that is no recording, or of a newer version
 └── SettingsError       a bad option or value: what to write instead
@@ -35,6 +38,7 @@ NbMastraError
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +73,9 @@ __all__ = [
     "SettingsError",
     "StoreError",
     "StreamTruncated",
+    "ToolAborted",
+    "ToolInputError",
+    "ToolResultError",
     "Unauthorized",
 ]
 
@@ -261,6 +268,59 @@ class ModelError(NbMastraError):
 
 class StoreError(NbMastraError):
     """The database of memory and suspended runs can't be used: unreachable, locked, damaged or of a newer version."""
+
+
+class ToolInputError(NbMastraError, ValueError):
+    """Arguments that a tool can't take; the tool didn't run.
+
+    `problems`: path and message of each. `raw`: the text that was no JSON, else None.
+    """
+
+    def __init__(
+        self,
+        tool_name: str,
+        problems: Sequence[tuple[Sequence[str | int], str]],
+        *,
+        arguments: Any = None,
+        raw: str | None = None,
+    ) -> None:
+        shown = [f"- {'.'.join(map(str, path)) or 'arguments'}: {message[:300]}" for path, message in problems[:20]]
+        if len(problems) > len(shown):
+            shown.append(f"- … and {len(problems) - len(shown)} more")
+        super().__init__(f"the arguments don't fit the tool {tool_name}:\n" + "\n".join(shown))
+        self.tool_name = tool_name
+        self.problems = [(tuple(path), message) for path, message in problems]
+        self.arguments = arguments
+        self.raw = raw
+
+    def to_result(self) -> dict[str, Any]:
+        """What the model is told instead of a result, in the shape of Mastra's own validation error.
+
+        `error`, `message` and `validationErrors`; `rawArguments`: a text that is no JSON.
+        """
+        got = self.raw if self.raw is not None else json.dumps(self.arguments, ensure_ascii=False, default=str)
+        shown = got if len(got) <= 2000 else f"{got[:2000]}… ({len(got):,} characters)"
+        message = f"{self}\nThe tool was not run. Call it again with corrected arguments.\nIt was given: {shown}"
+        result = {"error": True, "message": message, "validationErrors": _by_field(self.problems)}
+        return result if self.raw is None else {**result, "rawArguments": self.raw}
+
+
+def _by_field(problems: Sequence[tuple[Sequence[str | int], str]]) -> dict[str, Any]:
+    root: dict[str, Any] = {"errors": [], "fields": {}}
+    for path, message in problems:
+        node = root
+        for key in path:
+            node = node["fields"].setdefault(str(key), {"errors": [], "fields": {}})
+        node["errors"].append(message)
+    return root
+
+
+class ToolResultError(NbMastraError, TypeError):
+    """A tool gave, or wrote, something that can't be JSON."""
+
+
+class ToolAborted(NbMastraError):
+    """The run is being stopped: raised by `context.abort.raise_if_aborted()`."""
 
 
 class PriceUnknown(NbMastraError):
