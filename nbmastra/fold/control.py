@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nbmastra.chunks import Chunk
+from nbmastra.chunks.reasons import finish_reason
 from nbmastra.errors import ChunkError
 from nbmastra.fold.parts import DataPart, GoalPart
 from nbmastra.fold.reading import as_dict, as_list, as_text, error_info, read
@@ -16,12 +17,7 @@ from nbmastra.usage import Usage, parse_usage, sum_usage
 if TYPE_CHECKING:
     from nbmastra.fold.state import RunState
 
-__all__ = ["HANDLERS", "finish_reason", "on_data"]
-
-
-def finish_reason(value: object) -> str | None:
-    """A finish reason in its one spelling (the seeds write `tool_calls`, servers `tool-calls`)."""
-    return value.replace("_", "-") if isinstance(value, str) and value else None
+__all__ = ["HANDLERS", "on_data"]
 
 
 class _StepResult(msgspec.Struct, gc=False, rename="camel"):
