@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import compress
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from nbmastra.fold.reading import ORIGINS, as_dict, as_text
 from nbmastra.frames.columns import TIMESTAMP, Column, Table, array_of
 from nbmastra.frames.runs import Run
 
-__all__ = ["CHUNKS", "ChunkColumns"]
+__all__ = ["CHUNKS", "ChunkColumns", "Places", "Spread"]
 
 
 def _bulk(_row: Any) -> None:
@@ -120,6 +121,27 @@ class _Batch:
         self.parent: Ints = np.full(count, -1, np.int32)
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Where chunks stand among more rows; those behind each, up to the next, are further deltas of its head and call."""
+
+    rows: Ints
+    """The row of each chunk, from 0; the first has row 0."""
+    size: Ints
+    """Of each row, in bytes; any number where a chunk stands."""
+    length: Ints
+    """Of each row's text; any number where a chunk stands."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """When the rows of a run came, and in which turn and step, where its state has fewer chunks than that."""
+
+    times: np.ndarray[Any, Any]
+    turns: np.ndarray[Any, Any]
+    steps: np.ndarray[Any, Any]
+
+
 class ChunkColumns:
     """Collects the chunks of runs, a batch at a time, in arrays; `frame()` makes the table of them."""
 
@@ -133,6 +155,8 @@ class ChunkColumns:
         self._ids: dict[str, dict[int, str]] = {name: {} for name in _SPARSE}
         self._payloads: list[str | None] = []
         self._runs: list[tuple[str | None, int]] = []
+        self._since: list[tuple[int, float]] = []
+        """Number of a run's first row, and when the chunk before it came."""
         self._times: list[np.ndarray[Any, Any]] = []
         self._places: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._starts: list[float] = []
@@ -145,9 +169,10 @@ class ChunkColumns:
 
     # --- in ----------------------------------------------------------------------------------------------------------
 
-    def take(self, run: Run, chunks: list[Chunk], first: int) -> None:
+    def take(self, run: Run, chunks: list[Chunk], first: int, spread: Spread | None = None) -> None:
         """A batch of a run's chunks, the first of which has this number; the run has folded them."""
         kinds, inner_of, row = self._kinds, run.state.inner_of, self._taken
+        rows = spread.rows.tolist() if spread is not None else range(len(chunks))
         kind: Ints = np.array([kinds[chunk.head] for chunk in chunks], np.int32)
         bodies = [chunk.body for chunk in chunks]
         size: Ints = np.array(list(map(len, bodies)), np.int32) + np.array(kinds.envelopes, np.int32)[kind]
@@ -163,11 +188,29 @@ class ChunkColumns:
                 batch.depth[index] = inner.depth
                 chunk = _carried(chunk, inner.depth)
                 kind[index] = kinds.number(chunk.type, chunk.run_id, chunk.from_)
-            self._note(chunk, batch, index, row + index)
+            self._note(chunk, batch, index, row + rows[index])
         if self._raw:
             self._payloads.extend(map(_payload_text, chunks))
+        if spread is not None:
+            batch = self._spread_out(batch, spread, row)
         self._batches.append(batch)
-        self._taken += len(chunks)
+        self._taken += len(batch.kind)
+
+    def _spread_out(self, batch: _Batch, spread: Spread, first: int) -> _Batch:
+        """The batch with a number for each row."""
+        rows = spread.rows
+        counts = np.diff(rows, append=len(spread.size))
+        wide = _Batch(np.repeat(batch.kind, counts), spread.size)
+        wide.length = spread.length
+        wide.size[rows], wide.length[rows] = batch.size, batch.length
+        for name in ("depth", "tool", "parent"):
+            setattr(wide, name, np.repeat(getattr(batch, name), counts))
+        for ids in self._ids.values():
+            for index in np.flatnonzero(counts > 1).tolist():
+                row = first + int(rows[index])
+                if row in ids:
+                    ids.update(dict.fromkeys(range(row + 1, row + int(counts[index])), ids[row]))
+        return wide
 
     def _note(self, chunk: Chunk, batch: _Batch, index: int, row: int) -> None:
         if delta_key(chunk.type) is not None:
@@ -183,19 +226,25 @@ class ChunkColumns:
             if isinstance(id, str):
                 self._ids[name][row] = id
 
-    def end(self, run: Run) -> None:
-        """The run is read as far as it came. Raises SettingsError for a state, which has no chunks."""
-        count = run.events
-        if self._taken != self._rows + count:
+    def end(self, run: Run, places: Places | None = None, since: int = 0) -> None:
+        """The run is read as far as it came, all but the first `since` rows of it taken by somebody else.
+
+        Raises SettingsError for a state, which has no chunks.
+        """
+        state, end = run.state, run.events
+        if self._taken != self._rows + end - since:
             raise SettingsError(
                 "chunks_df needs the chunks, which a RunState doesn't keep: give the output or recording"
             )
-        self._rows, self._sound = self._taken, len(self._batches)
-        state = run.state
         # Slices are copies: an array that numpy looks at can't grow, and a live run's must.
-        self._times.append(np.asarray(state.times[:count]) if run.timed else np.full(count, np.nan))
-        self._places.append((np.asarray(state.turn_of[:count]), np.asarray(state.step_of[:count])))
-        self._runs.append((run.stream_id, count))
+        if places is None:
+            arrays = (state.times[since:end], state.turn_of[since:end], state.step_of[since:end])
+            places = Places(*map(np.asarray, arrays))
+        self._rows, self._sound = self._taken, len(self._batches)
+        self._times.append(places.times if run.timed else np.full(end - since, np.nan))
+        self._places.append((places.turns, places.steps))
+        self._runs.append((run.stream_id, end - since))
+        self._since.append((since, state.times[since - 1] if since and run.timed else np.nan))
         self._starts.append(run.created_at.timestamp() if run.created_at is not None else np.nan)
 
     def undo(self) -> None:
@@ -226,8 +275,9 @@ class ChunkColumns:
             case "from":
                 return self._of_kind(2, column.values)
             case "seq":
-                counts = [np.arange(count) for _, count in self._runs]
-                return _whole(_joined(counts, np.int64), None)
+                parts = zip(self._since, self._runs, strict=True)
+                numbers = [np.arange(since, since + count) for (since, _), (_, count) in parts]
+                return _whole(_joined(numbers, np.int64), None)
             case "turn" | "step":
                 numbers = _joined([place[column.name == "step"] for place in self._places], np.int32)
                 return _whole(numbers, numbers < 0)
@@ -271,10 +321,10 @@ class ChunkColumns:
     def _gaps(self) -> Any:
         times = _joined(self._times, np.float64)
         gaps = np.diff(times, prepend=np.nan)
-        counts = [count for _, count in self._runs if count]
-        first = np.zeros(len(times), dtype=bool)
-        first[np.cumsum([0, *counts[:-1]], dtype=np.int64)[: len(counts)]] = True
-        return _float(gaps, first | np.isnan(gaps))
+        counts = np.array([count for _, count in self._runs], dtype=np.int64)
+        firsts = (np.cumsum(counts) - counts)[counts > 0]
+        gaps[firsts] = times[firsts] - np.array([before for _, before in self._since], dtype=np.float64)[counts > 0]
+        return _float(gaps, np.isnan(gaps))
 
     def _timestamps(self) -> Any:
         times = _joined(self._times, np.float64)

@@ -13,20 +13,22 @@ from typing import Any
 from pydantic import BaseModel
 from tqdm.auto import tqdm
 
-from nbmastra.chunks import Chunk
+from nbmastra.chunks import Chunk, parse_chunk
 from nbmastra.errors import RecordingError, SettingsError
-from nbmastra.fold import RunState, ToolCall, WorkflowStep
+from nbmastra.fold import RunState, TextPart, ToolCall, WorkflowStep
 from nbmastra.frames.kept import Kept, Shelf, as_record, by_thread, kept_state
 from nbmastra.output import MastraModelOutput
 from nbmastra.prices import OwnPrices, price
-from nbmastra.recording import open_recording
+from nbmastra.recording import Recording, open_recording
 from nbmastra.usage import Usage
 
-__all__ = ["Place", "Run", "Source", "items", "places", "recordings", "run_of", "runs"]
+__all__ = ["Place", "Run", "Source", "about", "batches", "forget", "items", "places", "recordings", "run_of", "runs"]
 
 Source = MastraModelOutput | RunState | str | Path | Shelf | Mapping[str, Any] | BaseModel | Iterable["Source"]
 """An output (live or finished), a fold's state, a recording, a folder of them, a glob pattern, or several of these;
 a server's store, or what its lists of threads, messages and background tasks give."""
+Item = MastraModelOutput | RunState | Path
+"""What a run is made of."""
 Sink = Callable[["Run", list[Chunk], int], None]
 """Takes chunks of a run as they are read, and the number of the first one; they are folded already."""
 
@@ -135,10 +137,11 @@ def runs(
     on_error: Callable[[Path, RecordingError], None] | None = None,
     prices: OwnPrices | None = None,
     progress: bool = True,
+    read: Callable[[Item], Run] | None = None,
 ) -> Iterator[Run]:
     """The runs of a source, each folded, its chunks given to `sink`. A bar shows if it takes longer than a second.
 
-    A file that is no recording goes to `on_error` if that is given. Raises RecordingError, SettingsError.
+    `read` makes the run of an item in another way than `run_of`. A file that is no recording goes to `on_error` if that is given. Raises RecordingError, SettingsError.
     """
     found = list(items(source))
     for item in tqdm(found, unit="run", delay=1, leave=False, disable=not progress or len(found) < 2):
@@ -146,7 +149,7 @@ def runs(
             yield from map(_of_thread, item.threads())
             continue
         try:
-            run = run_of(item, sink, prices)
+            run = read(item) if read is not None else run_of(item, sink, prices)
         except RecordingError as error:
             if on_error is None or not isinstance(item, Path):
                 raise
@@ -155,45 +158,80 @@ def runs(
             yield run
 
 
-def run_of(item: MastraModelOutput | RunState | Path, sink: Sink | None = None, prices: OwnPrices | None = None) -> Run:
+def run_of(item: Item, sink: Sink | None = None, prices: OwnPrices | None = None) -> Run:
     """One output, state or recording as a folded run. Raises RecordingError."""
-    if isinstance(item, Path):
-        return _read(item, sink, prices)
     if isinstance(item, RunState):
         return Run(item, item.run_id, status=item.status, elapsed_s=item.ended_at, prices=prices, events=item.events)
-    run = _about(item, prices)
+    run: Run | None = None
+    for run, chunks, first in batches(item, prices):
+        if sink is not None:
+            sink(run, chunks, first)
+    assert run is not None
+    return run
+
+
+def batches(item: MastraModelOutput | Path, prices: OwnPrices | None = None) -> Iterator[tuple[Run, list[Chunk], int]]:
+    """The run with each batch of its chunks, folded up to them, and the number of the first; at least one batch.
+
+    Of a recording, what was folded is forgotten as far as no table tells it: it may be larger than memory.
+    """
+    if isinstance(item, Path):
+        yield from _read(item, prices)
+        return
+    run = about(item, prices)
     chunks = item.log.items[:]  # first: what is in the log is folded already
     run.events = len(chunks)
-    if sink is not None:
-        sink(run, chunks, 0)
-    return run
+    yield run, chunks, 0
 
 
 def _of_thread(kept: Kept) -> Run:
     return Run(kept_state(kept), kept.id, created_at=kept.created_at, status="success", kept=kept)
 
 
-def _read(path: Path, sink: Sink | None, prices: OwnPrices | None) -> Run:
+def _read(path: Path, prices: OwnPrices | None) -> Iterator[tuple[Run, list[Chunk], int]]:
     recording = open_recording(path)
     out = recording.output(None)
-    run = _about(out, prices)
+    run = about(out, prices, recording)
     apply = out.state.apply
-    for times, chunks in recording.lines:
-        for chunk, at in zip(chunks, times, strict=True):
-            apply(chunk, at)
-        if sink is not None:
-            sink(run, chunks, run.events)
-        run.events += len(chunks)
+    yield run, [], 0
+    with tqdm(desc=path.name, unit="chunk", unit_scale=True, delay=1, leave=False) as bar:
+        for times, chunks in recording.lines:
+            for chunk, at in zip(chunks, times, strict=True):
+                apply(chunk, at)
+            first, run.events = run.events, run.events + len(chunks)
+            yield run, chunks, first
+            forget(out.state)
+            bar.update(len(chunks))
     out.finish(recording.lines.ended)
     run.status, run.elapsed_s = out.status, out.elapsed_s
-    run.path = str(path)
-    previous = recording.header.get("previous")
-    run.previous = previous if isinstance(previous, str) else None
-    return run
 
 
-def _about(out: MastraModelOutput, prices: OwnPrices | None) -> Run:
-    return Run(
+def forget(state: RunState) -> None:
+    """Drop what no table tells of what has come: texts, and the history that each finish repeats."""
+    for part in state.changes:
+        if isinstance(part, TextPart):
+            del part.pieces[1:]  # that it has some is told by the first
+        elif isinstance(part, ToolCall | WorkflowStep):
+            for run in part.nested:
+                forget(run)
+    state.changes.clear()
+    state.text_pieces.clear()
+    state.reasoning_pieces.clear()
+    for done in (state.steps, state.turns):
+        for item in reversed(done):
+            if item.finish_chunk is _FORGOTTEN:
+                break
+            if item.finish_chunk is not None:
+                item.finish_chunk = _FORGOTTEN
+
+
+_FORGOTTEN = parse_chunk({"type": "forgotten"})
+"""In the place of a finish: that there was one counts."""
+
+
+def about(out: MastraModelOutput, prices: OwnPrices | None = None, recording: Recording | None = None) -> Run:
+    """What an output, or the recording that it is read from, says of its run."""
+    run = Run(
         out.state,
         out.stream_id,
         out.agent,
@@ -207,6 +245,11 @@ def _about(out: MastraModelOutput, prices: OwnPrices | None) -> Run:
         spans=out.context.get("spans", ()),
         prices=prices,
     )
+    if recording is not None:
+        previous = recording.header.get("previous")
+        run.path = str(recording.path)
+        run.previous = previous if isinstance(previous, str) else None
+    return run
 
 
 def items(source: Source) -> Iterator[MastraModelOutput | RunState | Path | Shelf]:
