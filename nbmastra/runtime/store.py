@@ -29,6 +29,7 @@ from nbmastra.runtime.database import (
     told,
     transaction,
 )
+from nbmastra.runtime.held import close_with
 from nbmastra.runtime.stored import iso_time
 
 __all__ = ["Store", "shared_store"]
@@ -195,6 +196,10 @@ class Store:
             if database is not None:
                 database.dispose()
 
+    async def aclose(self) -> None:
+        """The same, without blocking the loop."""
+        await self.run(self.close)
+
     def _opened(self) -> sa.Engine:
         with self._lock:
             if self._pid != os.getpid():  # forked: the connection is the parent's, and stays open there
@@ -202,7 +207,7 @@ class Store:
             if self._database is None:
                 self._database = open_database(self.address)
                 weakref.finalize(self, self._database.dispose).atexit = False
-                _close_with(self.engine, self)
+                close_with(self.engine, self)
             return self._database
 
     @contextmanager
@@ -269,19 +274,6 @@ def shared_store(url: str | Path | None = None, *, engine: Engine | None = None)
 
 _shared: weakref.WeakValueDictionary[tuple[sa.URL, int], Store] = weakref.WeakValueDictionary()
 _shared_lock = threading.Lock()
-
-
-def _close_with(engine: Engine, store: Store) -> None:
-    """Have the store closed before the engine's loop ends, without keeping it alive."""
-    stores: weakref.WeakSet[Store] = engine.resources.setdefault("stores", weakref.WeakSet())
-    if not stores:
-
-        async def close_all() -> None:
-            for open_store in list(stores):
-                await open_store.run(open_store.close)
-
-        engine.on_close(close_all)
-    stores.add(store)
 
 
 def _thread(connection: sa.Connection, thread: str, *, lock: bool = False) -> dict[str, Any] | None:
