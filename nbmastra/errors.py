@@ -298,11 +298,18 @@ class ToolInputError(NbMastraError, ValueError):
 
         `error`, `message` and `validationErrors`; `rawArguments`: a text that is no JSON.
         """
-        got = self.raw if self.raw is not None else json.dumps(self.arguments, ensure_ascii=False, default=str)
+        got = self.raw if self.raw is not None else _as_text(self.arguments)
         shown = got if len(got) <= 2000 else f"{got[:2000]}… ({len(got):,} characters)"
         message = f"{self}\nThe tool was not run. Call it again with corrected arguments.\nIt was given: {shown}"
         result = {"error": True, "message": message, "validationErrors": _by_field(self.problems)}
         return result if self.raw is None else {**result, "rawArguments": self.raw}
+
+
+def _as_text(arguments: Any) -> str:
+    try:
+        return json.dumps(arguments, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return "…"
 
 
 def _by_field(problems: Sequence[tuple[Sequence[str | int], str]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def to_json(value: Any, *, what: str = "the result") -> Any:
     note that says so. Raises ToolResultError for what can't be JSON; `what` names it.
     """
     try:
-        plain: Any = to_jsonable_python(value, by_alias=True, inf_nan_mode="null", fallback=_plain)
+        plain = _jsonable(value)
         text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
         try:
             text.encode()
@@ -33,6 +33,25 @@ def to_json(value: Any, *, what: str = "the result") -> Any:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ToolResultError(f"{what} ({type(value).__name__}) can't be JSON: {reason[:200]}") from None
     return plain
+
+
+def _jsonable(value: Any) -> Any:
+    try:
+        return to_jsonable_python(value, by_alias=True, inf_nan_mode="null", fallback=_plain)
+    except TypeError:
+        pandas = sys.modules.get("pandas")
+        if pandas is None:
+            raise
+        # NaT calls itself a datetime, and then isn't one.
+        return to_jsonable_python(_without_nat(pandas, value), by_alias=True, inf_nan_mode="null", fallback=_plain)
+
+
+def _without_nat(pandas: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nat(pandas, inner) for key, inner in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_without_nat(pandas, inner) for inner in cast("list[Any]", value)]
+    return None if value is pandas.NaT else value
 
 
 class _NotJson(ValueError):

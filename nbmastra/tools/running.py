@@ -39,7 +39,7 @@ async def run_call(function: Callable[[], Any], context: ToolContext, *, threade
 def _guarded(function: Callable[[], Any]) -> Any:
     try:
         return function()
-    except (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration) as error:
+    except (SystemExit, KeyboardInterrupt, StopIteration) as error:
         raise _harmless(error) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import types
@@ -39,8 +40,10 @@ class Signature:
         self._rest: str | None = None
         self._names: dict[str, str] = {}
         fields: dict[str, Any] = {}
+        settled = function.keywords if isinstance(function, functools.partial) else {}
         for place, parameter in enumerate(_signature(name, function).parameters.values()):
-            self._add(place, parameter, said, fields)
+            if parameter.name not in settled:  # what a partial was given isn't the model's to choose
+                self._add(place, parameter, said, fields)
         extra = "allow" if self._rest else "forbid" if strict else "ignore"
         config = ConfigDict(extra=extra, strict=strict, alias_generator=lambda field: self._names.get(field, field))
         try:
@@ -82,15 +85,14 @@ class Signature:
         """
         try:
             # As JSON, which they were: strict models then take a text for a date.
-            text = json.dumps(arguments, allow_nan=False).encode("utf-8", "surrogatepass")
-            model = self._model.model_validate_json(text)
+            model = self._model.model_validate_json(json.dumps(arguments, allow_nan=False))
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             problems = [(problem["loc"], problem["msg"]) for problem in found]
             raise ToolInputError(self._tool, problems, arguments=arguments) from None
         except (ValueError, TypeError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
-            raise ToolInputError(self._tool, [((), f"not JSON: {reason[:200]}")]) from None
+            raise ToolInputError(self._tool, [((), f"not JSON: {reason[:200]}")], arguments=arguments) from None
         given = model.model_fields_set
         values = {
             parameter.name: getattr(model, parameter.field)
