@@ -27,16 +27,21 @@ if TYPE_CHECKING:
     from nbmastra.config import configure
     from nbmastra.output import MastraModelOutput
     from nbmastra.recording import RecordedAgent, demo_agent, demo_recording, load_recording, record, replay
+    from nbmastra.widgets.replay import Replay
+    from nbmastra.runtime import Agent
+    from nbmastra.tools import tool
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
 
 __all__ = [
+    "Agent",
     "Chunk",
     "MastraClient",
     "MastraModelOutput",
     "NbMastraError",
     "RecordedAgent",
     "RemoteAgent",
+    "Replay",
     "RunView",
     "UnknownChunk",
     "__version__",
@@ -48,9 +53,12 @@ __all__ = [
     "record",
     "replay",
     "snapshot",
+    "tool",
 ]
 
 _LAZY = {
+    "Agent": "nbmastra.runtime",
+    "tool": "nbmastra.tools",
     "MastraModelOutput": "nbmastra.output",
     "MastraClient": "nbmastra.client",
     "RemoteAgent": "nbmastra.client",
@@ -61,6 +69,7 @@ _LAZY = {
     "load_recording": "nbmastra.recording",
     "record": "nbmastra.recording",
     "replay": "nbmastra.recording",
+    "Replay": "nbmastra.widgets.replay",
     "RunView": "nbmastra.widgets.run_view",
     "snapshot": "nbmastra.widgets.snapshot",
 }

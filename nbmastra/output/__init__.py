@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbmastra.hooks import hooks
+from nbmastra.output.bounds import Bounds, make_limits, price_limits
 from nbmastra.output.control import Answer, Control
 from nbmastra.output.limits import Limits
 from nbmastra.output.model_output import MastraModelOutput
@@ -15,6 +16,7 @@ from nbmastra.output.streams import Stream
 __all__ = [
     "Answer",
     "Batch",
+    "Bounds",
     "Control",
     "Ended",
     "FullOutput",
@@ -30,4 +32,6 @@ __all__ = [
     "StreamEnded",
     "Total",
     "hooks",
+    "make_limits",
+    "price_limits",
 ]

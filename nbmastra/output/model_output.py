@@ -132,12 +132,19 @@ class MastraModelOutput(RunValues, FrameMethods):
             ended = Ended(source.done, failure=str(error) or type(error).__name__)
         finally:
             try:
+                self._take_leave(source)
                 # Settled before the socket is closed: nobody waits for a server that is slow to let go.
                 self._settle(ended or Ended(source.done))
             finally:
                 await _close(batches, CLOSE_S / 2)
                 await _close(source, CLOSE_S)
                 self._closed_log.close()
+
+    def _take_leave(self, source: Source) -> None:
+        """What a source of our own still has to say of a run that was stopped."""
+        parting: Callable[[], list[Chunk]] | None = getattr(source, "parting", None)
+        if self._cancel_reason and parting is not None and not self.log.closed:
+            self.feed(parting(), self.elapsed_s)
 
     async def _read(self, batches: AsyncIterator[Batch]) -> None:
         limits, state, reports = self.limits, self.state, 0

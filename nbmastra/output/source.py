@@ -41,7 +41,10 @@ class StreamEnded(Exception):
 
 
 class Source(Protocol):
-    """A run's chunks, read once, on the engine's loop."""
+    """A run's chunks, read once, on the engine's loop.
+
+    One that makes its run itself may have a method `parting()`: the last chunks of a run that is stopped.
+    """
 
     done: bool
     """True if the stream's own end mark came (`[DONE]`)."""

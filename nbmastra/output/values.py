@@ -334,6 +334,10 @@ class RunValues:
     async def get_full_output(self) -> FullOutput:
         """Everything at once, when the run is over (until idle: its first turn); doesn't raise for failed runs."""
         await self.settled()
+        return self.full_output_now()
+
+    def full_output_now(self) -> FullOutput:
+        """As `get_full_output`, of what is there at this moment."""
         turn = self._turn or Turn(0, 0.0)
         object_error: Exception | None = None
         value: Any = None

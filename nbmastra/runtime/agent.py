@@ -1,0 +1,346 @@
+"""`Agent`: an agent that runs here, in the notebook's own process, and speaks as a Mastra server does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Unpack, cast
+
+from nbmastra.engine import Engine, Job, get_engine
+from nbmastra.errors import MastraStreamError, SettingsError
+from nbmastra.messages import Messages, message_records, wire_messages
+from nbmastra.output import (
+    Answer,
+    Bounds,
+    FullOutput,
+    Limits,
+    MastraModelOutput,
+    ObjectSchema,
+    make_limits,
+    price_limits,
+)
+from nbmastra.runtime.control import LocalControl, WaitingRuns
+from nbmastra.runtime.conversation import Conversation, model_messages
+from nbmastra.runtime.extend import Dispatch, RunMemory, ToolSource
+from nbmastra.runtime.loop import AgentRun, RunSetup
+from nbmastra.runtime.model import Message, Model
+from nbmastra.runtime.models import find_model
+from nbmastra.runtime.options import AnswerOptions, Instructions, StreamOptions, read_options, run_options
+from nbmastra.runtime.ready import Ready
+from nbmastra.runtime.source import Callbacks, LocalSource
+from nbmastra.runtime.subagents import AgentTool
+from nbmastra.runtime.wiring import make_extensions
+from nbmastra.tools import Tool, as_tools
+
+__all__ = ["Agent"]
+
+
+class Agent:
+    """An agent of this process: a model, instructions and tools.
+
+        agent = Agent("helper", model="openai:gpt-5-mini", instructions="Answer briefly.", tools=[look_up])
+        out = await agent.stream("What's new?")
+
+    model: a name such as "anthropic:claude-sonnet-4-5", a pydantic-ai model, or anything that has the methods of
+    `nbmastra.runtime.Model`. instructions: a text, several, or a function of the request context. tools: functions,
+    `@tool`s, or a dict of them by name. agents: other agents by name, or a list; the model calls them as `agent-NAME`.
+    memory: keeps threads. mcp: sources of tools that are opened with each run. default_options: options of `stream`.
+
+    Raises SettingsError for what can't be right, here and in all methods at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: Any = None,
+        instructions: Instructions = "",
+        description: str = "",
+        tools: Any = (),
+        agents: Mapping[str, Agent] | Sequence[Agent] = (),
+        memory: RunMemory | None = None,
+        input_processors: Sequence[Any] = (),
+        output_processors: Sequence[Any] = (),
+        goal: Any = None,
+        mcp: Sequence[ToolSource] = (),
+        max_steps: int | None = None,
+        max_processor_retries: int | None = None,
+        default_options: StreamOptions | None = None,
+        dispatch: Dispatch | None = None,
+        id: str | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may err
+            raise SettingsError(f"an agent's name is a text, not {type(name).__name__}")
+        self.name = name
+        self.id = id or name
+        self.description = description
+        self.instructions = instructions
+        self.memory = memory
+        self.input_processors = list(input_processors)
+        self.output_processors = list(output_processors)
+        self.goal = goal
+        self.mcp = list(mcp)
+        self.dispatch = dispatch
+        self._model = model
+        self._found: Model | None = None
+        own: dict[str, Any] = {"max_steps": max_steps, "max_processor_retries": max_processor_retries}
+        self.default_options = read_options({}, {**own, **(default_options or {})})
+        self.agents: dict[str, Agent] = (
+            dict(agents) if isinstance(agents, Mapping) else {one.name: one for one in agents}
+        )
+        self.tools: dict[str, Tool] = _tools_by_name(tools)
+        for key, agent in self.agents.items():
+            made = AgentTool(key, agent)
+            self.tools[made.name] = made
+        self._engine = engine or get_engine()
+        self._waiting = WaitingRuns()
+        self._carried: dict[str, StreamOptions] = {}
+        """Options of the runs that wait, which hold for what follows an answer as well."""
+
+    # --- runs ------------------------------------------------------------------------------------------------------
+
+    def stream(self, messages: Messages, **options: Unpack[StreamOptions]) -> Ready[MastraModelOutput]:
+        """Start a run; its output is there at once, and fills by itself.
+
+        messages: a text, a message dict, or a list of both. Options: `help(nbmastra.runtime.StreamOptions)`.
+        """
+        checked = read_options(self.default_options, options)
+        setup = self._setup(messages, checked)
+        wire = wire_messages(messages)
+        return Ready(self._start(AgentRun(setup), checked, prompt=_prompt(wire)))
+
+    def generate(self, messages: Messages, **options: Unpack[StreamOptions]) -> Job[FullOutput]:
+        """The whole answer, when the run is over; as in Mastra, `text` joins the texts of all steps.
+
+        Raises MastraStreamError if the run fails. One that waits for somebody has the status suspended, and is
+        answered by `approve_tool_call`, `decline_tool_call` or `resume_stream` with its `run_id`.
+        """
+        started = self.stream(messages, **options)
+
+        async def wait() -> FullOutput:
+            out = await started
+            try:
+                full = await out.get_full_output()
+            except BaseException:
+                out.cancel()
+                raise
+            if full.status == "failed":
+                error = full.error
+                raise MastraStreamError(
+                    full.status_reason,
+                    name=error.name if error is not None else "Error",
+                    status_code=error.status_code if error is not None else None,
+                    partial=full,
+                )
+            return replace(full, text="".join(step.text for step in full.steps))
+
+        return self._engine.start(wait)
+
+    # --- runs that wait --------------------------------------------------------------------------------------------
+
+    def approve_tool_call(
+        self, run_id: str, tool_call_id: str | None = None, **options: Unpack[AnswerOptions]
+    ) -> Job[MastraModelOutput]:
+        """Let a call run that waits for approval; gives the output that goes on.
+
+        options: those of `stream` that shall hold from here on. Raises AlreadyResumed, NotSuspended when awaited.
+        """
+        return self._answer(run_id, tool_call_id, "approve", options)
+
+    def decline_tool_call(
+        self,
+        run_id: str,
+        tool_call_id: str | None = None,
+        *,
+        reason: str | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> Job[MastraModelOutput]:
+        """Refuse a call that waits for approval; the model is told the reason. Raises as `approve_tool_call`."""
+        return self._answer(run_id, tool_call_id, "decline", options, reason=reason)
+
+    def resume_stream(
+        self, run_id: str, data: Any, tool_call_id: str | None = None, **options: Unpack[AnswerOptions]
+    ) -> Job[MastraModelOutput]:
+        """Give a suspended run its data; gives the output that goes on. Raises as `approve_tool_call`."""
+        return self._answer(run_id, tool_call_id, "resume", options, data=data)
+
+    def _answer(
+        self,
+        run_id: str,
+        tool_call_id: str | None,
+        answer: Answer,
+        options: AnswerOptions,
+        *,
+        reason: str | None = None,
+        data: Any = None,
+    ) -> Job[MastraModelOutput]:
+        checked = read_options({}, options)
+
+        async def send() -> MastraModelOutput:
+            return self.answer_now(run_id, tool_call_id, answer, reason=reason, data=data, options=checked)
+
+        return self._engine.start(send)
+
+    def answer_now(
+        self,
+        run_id: str,
+        tool_call_id: str | None,
+        answer: Answer,
+        *,
+        reason: str | None = None,
+        data: Any = None,
+        options: AnswerOptions,
+        previous: MastraModelOutput | None = None,
+    ) -> MastraModelOutput:
+        """Answer a run that waits, on the engine's loop. Raises AlreadyResumed, NotSuspended."""
+        run, call = self._waiting.take(run_id, tool_call_id)
+        decision = {"approve": True, "decline": False}.get(answer)
+        run.answer(call, approved=decision, reason=reason, data=data)
+        run.configure(run_options(options, run.options))
+        carried = cast("StreamOptions", {**self._carried.get(run_id, {}), **options})
+        return self._start(run, carried, previous=previous, answered=[call.id])
+
+    # --- making a run ----------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Model:
+        """The model. Raises SettingsError if there is none, or what finding it raises."""
+        if self._found is None:
+            if self._model is None:
+                raise SettingsError(f'the agent {self.name} has no model: give one, like model="openai:gpt-5-mini"')
+            self._found = find_model(self._model)
+        return self._found
+
+    def nested_run(
+        self,
+        parent: AgentRun,
+        prompt: str,
+        *,
+        context: list[Message],
+        thread: str,
+        resource: str,
+        instructions: str | None,
+        max_steps: int | None,
+    ) -> AgentRun:
+        """A run of this agent within a call of another's."""
+        defaults = self.default_options
+        cap = defaults.get("max_steps")
+        given: dict[str, Any] = {"request_context": dict(parent.options.request_context)}
+        if max_steps is not None:
+            given["max_steps"] = min(max_steps, cap) if cap else max_steps
+        checked = read_options(defaults, given)
+        setup = self._setup(prompt, checked)
+        setup.nested = True
+        setup.conversation.earlier = context
+        if instructions:
+            setup.conversation.system.append({"role": "system", "content": instructions})
+        remembers = parent.thread is not None
+        setup.memory = (self.memory or parent.setup.memory) if remembers else None
+        setup.thread, setup.resource, setup.recalls = thread, resource, False
+        return AgentRun(setup)
+
+    def _setup(self, messages: Messages, options: StreamOptions) -> RunSetup:
+        system, said = model_messages(messages)
+        thread, resource, recall = self._thread(options)
+        tools = {**self.tools, **_tools_by_name(options.get("tools") or ())}
+        own = options.get("model")
+        read = run_options(options)
+        unknown = [name for name in read.active_tools or () if name not in tools]
+        if unknown and not self.mcp:
+            raise SettingsError(f"active_tools= names {unknown[0]!r}; there is {', '.join(tools) or 'no tool'}")
+        conversation = Conversation(system, said)
+        return RunSetup(
+            agent_id=self.id,
+            model=(lambda: find_model(own)) if own is not None else (lambda: self.model),
+            instructions=options.get("instructions") or self.instructions,
+            conversation=conversation,
+            options=read,
+            tools=tools,
+            sources=self.mcp,
+            memory=self.memory,
+            thread=thread,
+            resource=resource,
+            recall_options=recall,
+            extensions=make_extensions(self, options),
+            dispatch=self.dispatch,
+        )
+
+    def _thread(self, options: StreamOptions) -> tuple[str | None, str | None, dict[str, Any]]:
+        memory = options.get("memory") or {}
+        thread: Any = memory.get("thread")
+        if isinstance(thread, Mapping):
+            thread = cast("Mapping[str, Any]", thread).get("id")
+        if thread is None:
+            return None, None, {}
+        if self.memory is None:
+            raise SettingsError(
+                f"memory= names a thread, but {self.name} has no memory: Agent({self.name!r}, …, memory=Memory())"
+            )
+        nested: Mapping[str, Any] = memory.get("options") or {}
+        given = {**nested, **memory}
+        last = given.get("last_messages", given.get("lastMessages"))
+        recall = {} if last is None else {"last_messages": last}
+        return str(thread), str(memory.get("resource") or "user"), recall
+
+    def _start(
+        self,
+        run: AgentRun,
+        options: StreamOptions,
+        *,
+        prompt: str | None = None,
+        previous: MastraModelOutput | None = None,
+        answered: Sequence[str] = (),
+    ) -> MastraModelOutput:
+        about = {"thread": run.thread, "resource": run.resource}
+        out = MastraModelOutput(
+            control=LocalControl(self),
+            schema=_schema_of(options),
+            agent=self.name,
+            prompt=prompt,
+            previous=previous,
+            limits=self._limits(options),
+            answered=answered,
+            context={key: value for key, value in about.items() if value is not None},
+            engine=self._engine,
+        )
+        source = LocalSource(run, out, Callbacks.of(options), options.get("abort_signal"), self._ended(options))
+        return out.start(source)
+
+    def _ended(self, options: StreamOptions) -> Callable[[AgentRun], None]:
+        def ended(run: AgentRun) -> None:
+            if run.suspended:
+                self._waiting.keep(run)
+                self._carried[run.run_id] = options
+            else:
+                self._carried.pop(run.run_id, None)
+
+        return ended
+
+    def _limits(self, options: StreamOptions) -> Limits:
+        bounds = cast("Bounds", {name: options[name] for name in Bounds.__annotations__ if name in options})
+        limits = make_limits(bounds)
+        if limits.max_cost_usd is None:
+            return limits
+        model = find_model(options["model"]) if "model" in options else self.model
+        return price_limits(limits, f"{model.provider}/{model.model_id}", bounds.get("prices"))
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.tools)
+        return f"<Agent {self.name}{f' with {names}' if names else ''}: await .stream(…)>"
+
+
+def _prompt(wire: list[dict[str, Any]]) -> str | None:
+    """What the user asked last, for views."""
+    asked = [record.text for record in message_records(wire) if record.role == "user"]
+    return asked[-1] or None if asked else None
+
+
+def _tools_by_name(tools: Any) -> dict[str, Tool]:
+    return as_tools(tools)
+
+
+def _schema_of(options: StreamOptions) -> ObjectSchema | None:
+    structured = options.get("structured_output") or {}
+    schema = options.get("schema", structured.get("schema"))
+    return ObjectSchema(schema) if schema is not None else None

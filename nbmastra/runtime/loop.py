@@ -1,0 +1,404 @@
+"""The agent loop: call the model, run its tools, and again, until it has answered.
+
+open tools ─▶ start ─▶ [ step-start ─▶ model ─▶ tools ─▶ step-finish ] … ─▶ memory ─▶ finish
+                                             └─▶ waits for somebody: kept, until `answer` and another `run`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nbmastra.chunks import Chunk
+from nbmastra.chunks.built import build_chunk
+from nbmastra.fold.reading import as_dict
+from nbmastra.runtime.calls import question_chunk, run_calls
+from nbmastra.runtime.chunks_out import ChunkWriter, error_json, tripwire_chunk
+from nbmastra.runtime.conversation import Conversation
+from nbmastra.runtime.extend import Dispatch, Extension, RunMemory, ToolSource, Tripwire
+from nbmastra.runtime.model import Message, Model, ModelEvent, ModelRequest, PartDelta, ToolSpec, Warned
+from nbmastra.runtime.options import Instructions, RunOptions
+from nbmastra.runtime.payloads import Payloads
+from nbmastra.runtime.step import ModelStep, StepCall, StepResult
+from nbmastra.tools import AbortSignal, Tool
+from nbmastra.usage import Usage
+
+__all__ = ["AgentRun", "RunSetup"]
+
+Emit = Callable[[Chunk], None]
+
+_BREATH_S = 0.005
+"""How long a model that never waits may keep the loop from everything else."""
+_ANNOUNCE_S = 0.02
+"""A step is announced when the provider answers, with its warnings; after so long, without waiting for them."""
+_NO_TOOLS_AFTER = ("error", "length", "content-filter")
+_FEEDBACK = "Your last answer wasn't accepted: {}. Answer again with that in mind."
+
+
+@dataclass(slots=True)
+class RunSetup:
+    """What a run consists of."""
+
+    agent_id: str
+    model: Callable[[], Model]
+    instructions: Instructions
+    conversation: Conversation
+    options: RunOptions
+    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
+    sources: Sequence[ToolSource] = ()
+    memory: RunMemory | None = None
+    thread: str | None = None
+    resource: str | None = None
+    recall_options: dict[str, Any] = field(default_factory=dict[str, Any])
+    recalls: bool = True
+    extensions: Sequence[Extension] = ()
+    dispatch: Dispatch | None = None
+    nested: bool = False
+
+
+class AgentRun:
+    """One run of an agent: from its messages to its end, or to where it waits for somebody."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        options = setup.options
+        self.setup = setup
+        self.options = options
+        self.agent_id = setup.agent_id
+        self.run_id: str = options.run_id or str(uuid.uuid4())
+        self.thread, self.resource = setup.thread, setup.resource
+        self.conversation = setup.conversation
+        self.extensions = list(setup.extensions)
+        self.dispatch = setup.dispatch
+        self.writer = ChunkWriter(self.run_id)
+        self.message_id = str(uuid.uuid4())
+        self.abort = AbortSignal()
+        self.results: list[StepResult] = []
+        """The steps that are over."""
+        self.usage = Usage()
+        self.retries = 0
+        """How often in a row a processor rejected the answer."""
+        self.failure: BaseException | None = None
+        self.finished = False
+        self.step: ModelStep | None = None
+        """The step that runs, or whose calls wait."""
+        self.tools: dict[str, Tool] = {}
+        self._model: Model | None = None
+        self._emit: Emit = _nowhere
+        self._started = False
+        self._watchers: list[Extension] = []
+        self._payloads = Payloads(self)
+
+    # --- what it is about ------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Model:
+        """The model; made at first use. Raises what making it raises."""
+        if self._model is None:
+            self._model = self.setup.model()
+        return self._model
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The tools that the model may use."""
+        active = self.options.active_tools
+        return [name for name in self.tools if active is None or name in active]
+
+    def tool_of(self, call: StepCall) -> Tool | None:
+        """The tool that a call means, if the model may use it."""
+        return self.tools[call.name] if call.name in self.tool_names else None
+
+    @property
+    def waiting(self) -> list[StepCall]:
+        """The calls that wait for somebody's answer."""
+        return [call for call in self.step.calls if call.state == "waiting"] if self.step is not None else []
+
+    @property
+    def has_processors(self) -> bool:
+        """True if a processor may change the answer."""
+        return any(extension.is_processor for extension in self.extensions)
+
+    @property
+    def suspended(self) -> bool:
+        """True if it waits for somebody."""
+        return bool(self.waiting)
+
+    @property
+    def text(self) -> str:
+        """The answer: the last step's text if tools were called, else all of it, as Mastra gives it."""
+        if any(step.tool_calls for step in self.results):
+            return self.results[-1].text
+        return "".join(step.text for step in self.results)
+
+    # --- chunks ----------------------------------------------------------------------------------------------------
+
+    def emit(self, chunk: Chunk) -> None:
+        """Send a chunk as it is, past the processors."""
+        self._emit(chunk)
+
+    async def send(self, chunk: Chunk, step: ModelStep | None = None) -> None:
+        """Send a chunk; processors see it first."""
+        if not self._watchers:
+            self._emit(chunk)
+            return
+        for made in await self.processed(chunk, step):
+            self._emit(build_chunk(made))
+
+    async def processed(self, chunk: Chunk, step: ModelStep | None) -> list[dict[str, Any]]:
+        """What the processors make of a chunk. Raises Tripwire."""
+        whole = chunk.head.whole
+        chunks = [whole if whole is not None else chunk.to_wire()]
+        for watcher in self._watchers:
+            chunks = [made for one in chunks for made in await watcher.chunk(self, step, one)]
+        return chunks
+
+    # --- the run ---------------------------------------------------------------------------------------------------
+
+    async def run(self, emit: Emit, abort: AbortSignal | None = None) -> None:
+        """Go on until the answer is complete, or somebody has to answer first. Fails by chunks, not by raising."""
+        self._emit = emit
+        self.abort = AbortSignal(abort)
+        self._watchers = [extension for extension in self.extensions if extension.sees_chunks]
+        try:
+            async with AsyncExitStack() as stack:
+                await self._open_tools(stack)
+                await self._run()
+        except Tripwire as trip:
+            self.failure = None
+            self.finished = True
+            emit(
+                tripwire_chunk(
+                    trip.reason, retry=trip.retry or None, metadata=trip.metadata, processor_id=trip.processor_id
+                )
+            )
+        except Exception as error:
+            self.failure = error
+            emit(self.writer.write("error", {"error": error_json(error)}))
+        finally:
+            self.abort.detach()
+
+    async def _open_tools(self, stack: AsyncExitStack) -> None:
+        self.tools = dict(self.setup.tools)
+        for source in self.setup.sources:
+            for tool in await stack.enter_async_context(source.open()):
+                self.tools[tool.name] = tool
+
+    async def _run(self) -> None:
+        if self._started:
+            more = await self._after_answer()
+        else:
+            self._started = True
+            self._emit(self.writer.write("start", {"id": self.agent_id, "messageId": self.message_id}))
+            _ = self.model  # what is wrong with it is said before anything is asked of others
+            await self._instruct()
+            if self.setup.memory is not None and self.thread is not None and self.setup.recalls:
+                self.conversation.earlier[:0] = await self.setup.memory.recall(
+                    self.thread, self.resource or "", **self.setup.recall_options
+                )
+            for extension in self.extensions:
+                await extension.start(self)
+            more = True
+        while more:
+            more = await self._run_step()
+        for extension in self.extensions:
+            await extension.finish(self)
+        if self.suspended:
+            return
+        await self.remember()
+        self.finished = True
+        await self.send(self.writer.share("finish", self._payloads.finish()))
+
+    async def _instruct(self) -> None:
+        given: Any = self.setup.instructions
+        if callable(given):
+            given = given(self.options.request_context)
+            if inspect.isawaitable(given):
+                given = await given
+        texts = [given] if isinstance(given, str) else list(given or ())
+        system: list[Message] = [
+            text if isinstance(text, dict) else {"role": "system", "content": str(text)} for text in texts if text
+        ]
+        self.conversation.system[:0] = system
+
+    async def remember(self) -> None:
+        """Keep what was said in the thread."""
+        memory, said = self.setup.memory, [*self.conversation.input, *self.conversation.response]
+        if memory is not None and self.thread is not None and said:
+            await memory.remember(self.thread, self.resource or "", said)
+
+    async def _run_step(self) -> bool:
+        """One call of the model and its tools; True if another step follows."""
+        self._payloads.refresh()
+        step = self.step = ModelStep(len(self.results), self.message_id, self._request(), self.writer)
+        for extension in self.extensions:
+            await extension.before_step(self, step)
+        await self._call_model(step)
+        if step.error is None:
+            await self._check(step)
+        self.conversation.add_step(step.content(), bool(step.calls))
+        self._payloads.add(step)
+        runs_tools = step.rejection is None and step.error is None and step.reason not in _NO_TOOLS_AFTER
+        step.continued = runs_tools and bool(step.pending)
+        if step.rejection is not None:
+            self._reject(step)
+        else:
+            self._accept()
+        if step.continued and step.rejection is None:
+            await run_calls(self, step, step.pending)
+        return await self._end_step(step)
+
+    async def _after_answer(self) -> bool:
+        """Go on where somebody answered: run the calls that may run now, then finish the step."""
+        step = self.step
+        assert step is not None
+        self.conversation.resumed = True
+        asked = {call.id for call in self.waiting}
+        await run_calls(self, step, step.pending)
+        for call in self.waiting:
+            if call.id in asked:  # still: the new stream asks again what the one before did
+                await self.send(question_chunk(self, call), step)
+        self.message_id = str(uuid.uuid4())
+        step.message_id = self.message_id
+        self._payloads.answered = not self.suspended
+        return await self._end_step(step)
+
+    async def _end_step(self, step: ModelStep) -> bool:
+        if any(call.state in ("waiting", "called") for call in step.pending) and step.continued:
+            return False
+        self.results.append(step.result())
+        self.usage = self.usage + step.usage
+        for extension in self.extensions:
+            await extension.after_step(self, step)
+        if step.continued and await self.options.stops(self.results):
+            step.continued = False
+        await self.send(self.writer.share("step-finish", self._payloads.step_finish(step)), step)
+        return step.continued
+
+    # --- the model -------------------------------------------------------------------------------------------------
+
+    def _request(self) -> ModelRequest:
+        options = self.options
+        tools = [self.tools[name] for name in self.tool_names]
+        return ModelRequest(
+            messages=self.conversation.request(),
+            tools=[ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools],
+            tool_choice=options.tool_choice,
+            settings=options.model_settings,
+            include_raw=options.include_raw_chunks,
+        )
+
+    async def _call_model(self, step: ModelStep) -> None:
+        """Read the model's answer into the step; what it raises is the step's error."""
+        announced = False
+
+        def announce() -> None:
+            nonlocal announced
+            if not announced:
+                announced = True
+                self._emit(self.writer.write("step-start", self._payloads.step_start(step)))
+
+        timer = asyncio.get_running_loop().call_later(_ANNOUNCE_S, announce)
+        breath = time.perf_counter()
+        try:
+            # Those that aren't generators have nothing to close.
+            stream: AsyncIterator[ModelEvent] = self.model.stream(step.request)
+            async with aclosing(stream) if hasattr(stream, "aclose") else nullcontext():  # type: ignore[type-var]
+                async for event in stream:
+                    chunks = step.take(event)
+                    if not announced and type(event) is not Warned:
+                        announce()
+                    for chunk in chunks:
+                        if self._watchers:
+                            await self._send_processed(step, event, chunk)
+                        else:
+                            self._emit(chunk)
+                    if time.perf_counter() - breath > _BREATH_S:
+                        await asyncio.sleep(0)
+                        breath = time.perf_counter()
+            announce()
+            if step.reason == "error" or (step.reason == "other" and not step.spoke):
+                raise RuntimeError(f"the model stopped with reason {step.reason!r} and said no more")
+        except Tripwire:
+            raise
+        except Exception as error:
+            announce()
+            step.error, step.reason = error, "error"
+            self.failure = error
+            await self.send(self.writer.write("error", {"type": "error", "error": error_json(error)}), step)
+        finally:
+            timer.cancel()
+
+    async def _send_processed(self, step: ModelStep, event: object, chunk: Chunk) -> None:
+        made = await self.processed(chunk, step)
+        if isinstance(event, PartDelta):
+            texts = [one["payload"].get("text", "") for one in made if one.get("type") == chunk.type]
+            step.replace_delta(event.kind, event.id, "".join(texts))
+        for one in made:
+            self._emit(build_chunk(one))
+
+    # --- processors ------------------------------------------------------------------------------------------------
+
+    async def _check(self, step: ModelStep) -> None:
+        try:
+            for extension in self.extensions:
+                await extension.after_model(self, step)
+        except Tripwire as trip:
+            step.rejection = trip
+
+    def _reject(self, step: ModelStep) -> None:
+        """A processor didn't accept the answer: try again without it, or stop."""
+        trip: Tripwire = step.rejection
+        if trip.retry and self.retries < (self.options.max_processor_retries or 0):
+            self.retries += 1
+            step.continued, step.reason = True, "retry"
+            self.conversation.drop_step()
+            self.conversation.feedback = _FEEDBACK.format(trip.reason)
+        else:
+            step.reason = "tripwire"
+
+    def _accept(self) -> None:
+        self.retries, self.conversation.feedback = 0, ""
+
+    # --- answers and stopping --------------------------------------------------------------------------------------
+
+    def answer(
+        self, call: StepCall, *, approved: bool | None = None, reason: str | None = None, data: Any = None
+    ) -> None:
+        """Note the answer to a call that waits: approved or declined, or the data it waits for. Then `run` again."""
+        asks_approval = (call.suspended or {}).get("kind") == "approval"
+        said = as_dict(data)
+        if asks_approval and approved is None and isinstance(said.get("approved"), bool):
+            approved, reason = said["approved"], said.get("reason")
+        if call.nested is not None:
+            inner = call.nested.waiting[0]
+            call.nested.answer(inner, approved=approved, reason=reason, data=data)
+            call.state = "approved"
+        elif approved is False:
+            call.state, call.result, call.suspended = "denied", reason, None
+        else:
+            call.state, call.suspended = "approved", None
+            call.resume_data = None if approved else data
+
+    def configure(self, options: RunOptions) -> None:
+        """Options that hold from here on."""
+        self.options = options
+        self.setup = replace(self.setup, options=options)
+
+    def parting(self) -> list[Chunk]:
+        """The last chunks of a run that is stopped from outside."""
+        if self.finished or not self._started:
+            return []
+        self.finished = True
+        abort = self.writer.write("abort", {})
+        if self._model is None:
+            return [abort]
+        return [abort, self.writer.share("finish", self._payloads.aborted())]
+
+
+def _nowhere(_chunk: Chunk) -> None:
+    """Before the run has begun."""
