@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from nbmastra.config import configure
     from nbmastra.output import MastraModelOutput
     from nbmastra.recording import RecordedAgent, demo_agent, demo_recording, load_recording, record, replay
-    from nbmastra.widgets.replay import Replay
     from nbmastra.runtime import Agent
     from nbmastra.tools import tool
+    from nbmastra.widgets.replay import Replay
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
 
