@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -140,6 +140,14 @@ class Playback:
         """Pause, and go on by so many chunks, or back (negative); the end is one step further if it came later."""
         return self._on_loop(lambda: self._step(chunks))
 
+    def whole(self) -> ReplayedOutput:
+        """The finished run, whatever plays."""
+        out = self._make(self)
+        for at, chunks in self._moments(0, len(self._times)):
+            out.feed(chunks, at)
+        out.finish(self._ended)
+        return out
+
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each change of pace or place, on the engine's loop."""
         self._callbacks.append(callback)
@@ -223,14 +231,19 @@ class Playback:
         return out if out.done else _started(out)
 
     def _feed(self, out: ReplayedOutput, given: int) -> None:
-        times, first = self._times, self._given
-        while first < given:
-            end = min(bisect_right(times, times[first], first), given)
-            out.feed(self._chunks[first:end], times[first])
-            first = end
+        for at, chunks in self._moments(self._given, given):
+            out.feed(chunks, at)
         self._given = max(self._given, given)
         if self.at_end:
             out.finish(self._ended)
+
+    def _moments(self, first: int, end: int) -> Iterator[tuple[float, list[Chunk]]]:
+        """Some of the chunks, those of one moment together."""
+        while first < end:
+            at = self._times[first]
+            after = min(bisect_right(self._times, at, first), end)
+            yield at, self._chunks[first:after]
+            first = after
 
 
 def _started(out: ReplayedOutput) -> ReplayedOutput:

@@ -9,6 +9,8 @@ small operations, `state()` the whole. `static/live.js` applies both. Operations
     ["a", id, {name: value | null}]    null removes
     ["s", id, seconds | null]          the browser shows the seconds, counting on from here; null stops
     ["-", id]                          the node and all below it
+    ["r", id, {old id: new id}]        nodes below it have other ids now
+    ["t", "", rate]                    shown seconds pass so many times as fast; 0 is not at all
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from __future__ import annotations
 import html
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,8 +71,11 @@ class Document:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.rate = 1.0
+        """How many times as fast as the browser's time the clock runs."""
         self._nodes = {ROOT: _Node(ROOT, "div", "", {}, None, False)}
         self._made = 0
+        self._ready: list[Op] = []
         self._queue: list[Op] = []
         self._queued: dict[tuple[str, str], Op] = {}
 
@@ -161,15 +167,56 @@ class Document:
         node.since = None if seconds is None else self._clock() - seconds
         self._put("s", id, [None])
 
+    def pace(self, rate: float, clock: Callable[[], float] | None = None) -> None:
+        """The clock runs at another rate from now on (0: it stands still), or has jumped; or it is another clock."""
+        self._clock = clock or self._clock
+        if rate != self.rate:
+            self.rate = rate
+            self._put("t", ROOT, [None])
+        for id, node in self._nodes.items():
+            if node.since is not None:
+                self._put("s", id, [None])
+
     def remove(self, id: str) -> None:
         """Remove a node and everything below it."""
         node = self._nodes[id]
         self._nodes[node.parent].kids.remove(id)
-        below = [id]
-        while below:
-            gone = below.pop()
-            below += self._nodes.pop(gone).kids
+        self._cut([id])
         self._put("-", id, [])
+
+    @contextmanager
+    def rebuilt(self, id: str) -> Generator[None]:
+        """What the block builds below a node takes the place of what was there.
+
+        Nodes alike in both stay the same elements in the browser, with what a reader opened, selected or scrolled, and
+        only what differs is sent.
+        """
+        self._ready += self._resolved()
+        root = self._nodes[id]
+        before, root.kids = root.kids, []
+        old = self._cut(before)
+        known = set(self._nodes)
+        try:
+            yield
+        finally:
+            new = dict(self._below(root.kids))
+            known |= self._nodes.keys() - new.keys()  # what was made and removed in the block, nobody needs to know of
+            self._ready += [op for op in self._resolved() if op[1] in known]
+            self._ready += _Rebuild(old, new, self._elapsed).ops(id, before, root.kids)
+
+    def _cut(self, ids: list[str]) -> dict[str, _Node]:
+        below = dict(self._below(ids))
+        for gone in below:
+            del self._nodes[gone]
+        return below
+
+    def _below(self, ids: list[str]) -> Iterator[tuple[str, _Node]]:
+        waiting = list(ids)
+        while waiting:
+            id = waiting.pop()
+            node = self._nodes[id]
+            waiting += node.kids
+            yield id, node
 
     def html(self, id: str) -> str:
         """The node's html; "" if it has none."""
@@ -198,6 +245,10 @@ class Document:
 
     def take(self) -> list[Op]:
         """The changes since the last call; several to the same part of one node are one."""
+        ops, self._ready = [*self._ready, *self._resolved()], []
+        return ops
+
+    def _resolved(self) -> list[Op]:
         ops: list[Op] = []
         for op in self._queue:
             node = self._nodes.get(op[1])
@@ -215,6 +266,8 @@ class Document:
                 op[2] = node.cls
             elif kind == "s":
                 op[2] = self._elapsed(node)
+            elif kind == "t":
+                op[2] = self.rate
             ops.append(_short(op))
         self._queue, self._queued = [], {}
         return ops
@@ -243,6 +296,71 @@ class Document:
             op = self._queued[kind, id] = [kind, id, *rest]
             self._queue.append(op)
         return op
+
+
+class _Rebuild:
+    """The operations that make what is in the browser below a node another tree; nodes are alike by tag and class."""
+
+    def __init__(self, old: dict[str, _Node], new: dict[str, _Node], elapsed: Callable[[_Node], float | None]) -> None:
+        self._old, self._new, self._elapsed = old, new, elapsed
+        self._gone: list[Op] = []
+        self._names: dict[str, str] = {}
+        self._changes: list[Op] = []
+
+    def ops(self, root: str, before: list[str], after: list[str]) -> list[Op]:
+        """They, in their order."""
+        self._compare(root, before, after)
+        return [*self._gone, *([["r", root, self._names]] if self._names else []), *map(_short, self._changes)]
+
+    def _compare(self, parent: str, before: list[str], after: list[str]) -> None:
+        kept: dict[str, str] = {}
+        at = 0
+        for id in after:
+            alike = _likeness(self._new[id])
+            place = next((i for i in range(at, len(before)) if _likeness(self._old[before[i]]) == alike), None)
+            if place is not None:
+                kept[id] = before[place]
+                at = place + 1
+        left = set(kept.values())
+        self._gone += [["-", id] for id in before if id not in left]
+        self._names.update({was: id for id, was in kept.items()})
+        next_kept: str | int = 0
+        places: dict[str, str | int] = {}
+        for id in reversed(after):
+            places[id] = next_kept
+            next_kept = id if id in kept else next_kept
+        for id in after:
+            if id in kept:
+                self._change(id, self._old[kept[id]], self._new[id])
+            else:
+                self._add(id, parent, places[id])
+
+    def _change(self, id: str, was: _Node, node: _Node) -> None:
+        if was.cls != node.cls:
+            self._changes.append(["c", id, node.cls])
+        attrs: dict[str, str | None] = {name: None for name in was.attrs if name not in node.attrs}
+        attrs |= {name: value for name, value in node.attrs.items() if was.attrs.get(name) != value}
+        if attrs:
+            self._changes.append(["a", id, attrs])
+        if was.html != node.html:
+            same = _common(was.html or "", node.html or "")
+            keep = _units((node.html or "")[:same])
+            self._changes.append(["=", id, keep, _tail(node, keep)])
+        if was.since is not None or node.since is not None:
+            self._changes.append(["s", id, self._elapsed(node)])
+        self._compare(id, was.kids, node.kids)
+
+    def _add(self, id: str, parent: str, before: str | int) -> None:
+        node = self._new[id]
+        self._changes.append(["+", id, parent, before, node.tag, node.cls, dict(node.attrs), node.html])
+        if node.since is not None:
+            self._changes.append(["s", id, self._elapsed(node)])
+        for kid in node.kids:
+            self._add(kid, id, 0)
+
+
+def _likeness(node: _Node) -> tuple[str, str, bool]:
+    return node.tag, node.cls.partition(" ")[0], node.html is None
 
 
 def _checked(name: str, value: str) -> str:

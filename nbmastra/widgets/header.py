@@ -62,6 +62,8 @@ class HeaderBar:
         }
         attrs = {"type": "button", "data-nbm-act": "stop"}
         self.stop = doc.add(bar, "button", "nbm-btn", html=f"{STOP}Stop", attrs=attrs)
+        self.stoppable = True
+        """False where the run isn't one that can be stopped: there is no button then."""
 
     def _number(self, metrics: str, words: str) -> tuple[str, str]:
         pair = self._doc.add(metrics, "div", attrs={"hidden": ""})
@@ -77,7 +79,7 @@ class HeaderBar:
         doc.set_text(self._title, agent)
         doc.set_text(self._about, self._facts(out))
         doc.set_attr(self.stop, "aria-label", f"Stop this run of {agent}")
-        doc.set_attr(self.stop, "hidden", "" if out.done else None)
+        doc.set_attr(self.stop, "hidden", "" if out.done or not self.stoppable else None)
         if out.done:
             doc.since(self._time, None)
             doc.set_text(self._time, seconds(out.elapsed_s))

@@ -6,7 +6,21 @@ from dataclasses import dataclass
 
 from nbmastra.widgets.document import text_html
 
-__all__ = ["CHEVRON", "COPY", "DOT", "STOP", "Look", "icon", "look", "status_html"]
+__all__ = [
+    "AGAIN",
+    "BACK",
+    "CHEVRON",
+    "COPY",
+    "DOT",
+    "FORWARD",
+    "PAUSE",
+    "PLAY",
+    "STOP",
+    "Look",
+    "icon",
+    "look",
+    "status_html",
+]
 
 
 def _svg(paths: str, cls: str = "nbm-icon") -> str:
@@ -28,6 +42,11 @@ _SHAPES = {
 CHEVRON = _svg('<path d="M5.5 2.5L11 8l-5.5 5.5"/>', "nbm-chev")
 COPY = _svg('<path d="M5.5 5.5h7v8h-7z"/><path d="M3.5 10.5v-8h7"/>')
 STOP = _svg('<path d="M3.5 3.5h9v9h-9z"/>', "nbm-icon nbm-icon--solid")
+PLAY = _svg('<path d="M5 3l8 5-8 5z"/>', "nbm-icon nbm-icon--solid")
+PAUSE = _svg('<path d="M4.5 3.5h2.5v9H4.5zM9 3.5h2.5v9H9z"/>', "nbm-icon nbm-icon--solid")
+AGAIN = _svg('<path d="M12.6 5.6A5.2 5.2 0 1 0 13.2 8"/><path d="M13 2.6v3.2H9.8"/>')
+BACK = _svg('<path d="M3.5 3h2v10h-2zM13 3v10L6.5 8z"/>', "nbm-icon nbm-icon--solid")
+FORWARD = _svg('<path d="M10.5 3h2v10h-2zM3 3v10l6.5-5z"/>', "nbm-icon nbm-icon--solid")
 DOT = '<span class="nbm-dot" aria-hidden="true"></span>'
 
 

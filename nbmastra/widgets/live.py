@@ -99,7 +99,7 @@ class LiveWidget(anywidget.AnyWidget):
         """The whole document as of the last message, from which a display starts."""
         with self._lock:
             self._flush()
-            return {"id": self._id, "seq": self._seq, "nodes": self.doc.state()}
+            return {"id": self._id, "seq": self._seq, "rate": self.doc.rate, "nodes": self.doc.state()}
 
     @property
     def reloaded(self) -> bool:

@@ -20,6 +20,7 @@ from nbmastra.engine import Job, get_engine
 from nbmastra.errors import ObjectError
 from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.output import Answer, MastraModelOutput
+from nbmastra.recording import ReplayedOutput
 from nbmastra.widgets.document import Document
 from nbmastra.widgets.format import one_line
 from nbmastra.widgets.header import FootBar, HeaderBar, agent_name, status_of
@@ -57,7 +58,10 @@ class RunView(LiveWidget):
         self._job: Job[None] | None = None
         self._replaced = False
         self._begun_whole = out.done  # asked once: the run may end while the document is begun
+        self._foot: str | None = None
         super().__init__()
+        if isinstance(out, ReplayedOutput):
+            self._watch_replay(out)
         if self._begun_whole:
             self.ended.set()
             self._watch_next()
@@ -69,18 +73,24 @@ class RunView(LiveWidget):
     def begin(self, doc: Document) -> None:
         """The document at the start: whole for a finished run, else the frame that `_pump` fills."""
         out = self.out
+        if isinstance(out, ReplayedOutput):
+            doc.pace(self._rate, lambda: out.playback.position_s)
         self._root = doc.add(cls="nbm nbm-run", attrs={"role": "group"})
         self._header = HeaderBar(doc, self._root, out)
         self.on(self._header.stop, lambda _: self.out.cancel())
         self._body = doc.add(self._root, "div", "nbm-run__body")
+        self._begin_body()
+        self._news = doc.add(self._root, "div", "nbm-sr", html="", attrs={"role": "status", "aria-live": "polite"})
+        if self._begun_whole:
+            self._draw_end()
+
+    def _begin_body(self) -> None:
+        doc, out = self.doc, self.out
         if out.prompt:
             prompt = doc.add(self._body, "p", "nbm-prompt")
             doc.add(prompt, "b", text="You")
             doc.add(prompt, "span", "nbm-prompt__text", text=out.prompt[:4000])
         self._parts = PartsView(self, self._body, out.state, out.agent)
-        self._news = doc.add(self._root, "div", "nbm-sr", html="", attrs={"role": "status", "aria-live": "polite"})
-        if self._begun_whole:
-            self._draw_end()
 
     def _watch(self) -> None:
         """Draw what comes, from now on."""
@@ -160,8 +170,9 @@ class RunView(LiveWidget):
         self._header.update(out)
         self._parts.settle()
         self._judge()
-        if out.status != "suspended":
-            FootBar(self.doc, self.doc.add(self._root, before=self._news), out)
+        if out.status != "suspended" and self._foot is None:
+            self._foot = self.doc.add(self._root, before=self._news)
+            FootBar(self.doc, self._foot, out)
         what = look(status_of(out)).word.lower()
         reason = f": {one_line(out.status_reason)}" if out.status not in ("success", "running") else ""
         self._say(f"Run of {agent_name(out)} {what}{reason}")
@@ -261,6 +272,48 @@ class RunView(LiveWidget):
             self.ended.clear()
             self._placement.go_on()
         self._watch()
+
+    # --- a replay ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _rate(self) -> float:
+        """How fast time passes in the run."""
+        player = self.out.playback if isinstance(self.out, ReplayedOutput) else None
+        if player is None:
+            return 1.0
+        return 0.0 if player.paused or player.at_end else player.speed or 1.0
+
+    def _watch_replay(self, out: ReplayedOutput) -> None:
+        here = weakref.ref(self)
+
+        def moved() -> None:
+            view = here()
+            if view is not None and view.comm is not None and not view._replaced:
+                view.move(out.playback.out)
+
+        out.playback.on_change(moved)
+
+    def move(self, out: ReplayedOutput) -> None:
+        """The replay is in another place, or has another pace; on the engine's loop."""
+        with self.frame() as doc:
+            back = out is not self.out
+            if back and self._job is not None:
+                self._job.cancel()
+            if back:
+                self.out = self.first = out
+                if self._foot is not None:
+                    doc.remove(self._foot)
+                    self._foot = None
+                self._say("")
+                with doc.rebuilt(self._body):
+                    self._begin_body()
+                    self._parts.update()
+            doc.pace(self._rate)
+            if not out.done:  # its end is drawn when its turn comes
+                self.draw()
+        if back:
+            self.ended.clear()
+            self._watch()
 
     def close(self) -> None:
         """Remove the view from every display and stop drawing; the run goes on."""

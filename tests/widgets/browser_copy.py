@@ -7,19 +7,30 @@ from typing import Any
 from nbmastra.widgets.document import Op
 
 
+METHODS = {
+    "+": "add",
+    "=": "cut",
+    "c": "cls",
+    "a": "attrs",
+    "s": "since",
+    "-": "remove",
+    "r": "rename",
+    "t": "pace",
+}
+
+
 class BrowserCopy:
     """Nodes as the browser keeps them; `apply` fails on anything that it couldn't follow."""
 
     def __init__(self, state: dict[str, Any]) -> None:
+        self.rate = 1.0
         self.nodes: dict[str, Any] = {
             id: {**node, "k": list(node["k"]), "a": dict(node["a"])} for id, node in state.items()
         }
 
     def apply(self, ops: list[Op]) -> None:
         for kind, id, *rest in ops:
-            getattr(self, {"+": "add", "=": "cut", "c": "cls", "a": "attrs", "s": "since", "-": "remove"}[kind])(
-                id, *rest
-            )
+            getattr(self, METHODS[kind])(id, *rest)
 
     def add(
         self,
@@ -59,6 +70,18 @@ class BrowserCopy:
         below = [id]
         while below:
             below += self.nodes.pop(below.pop())["k"]
+
+    def rename(self, root: str, names: dict[str, str]) -> None:
+        assert not set(names.values()) & self.nodes.keys()
+        for was, now in names.items():
+            self.nodes[now] = self.nodes.pop(was)
+        for now in (root, *names.values()):
+            node = self.nodes[now]
+            node["p"] = names.get(node["p"], node["p"])
+            node["k"] = [names.get(kid, kid) for kid in node["k"]]
+
+    def pace(self, _root: str, rate: float) -> None:
+        self.rate = rate
 
     def shown(self) -> dict[str, Any]:
         """The document, with absent and empty html alike."""

@@ -1,6 +1,6 @@
 // The browser half of every nbmastra widget: it places what the kernel decided.
 //
-// One Store per widget holds the document (`_boot`: {id, seq, nodes}) and applies messages {seq, ops} in order; one View per
+// One Store per widget holds the document (`_boot`: {id, seq, rate, nodes}) and applies messages {seq, ops} in order; one View per
 // display shows it. Operations and nodes are described in nbmastra/widgets/document.py. HTML comes sanitised from the
 // kernel; the lists below are the second gate. Besides the document a view keeps only what its user did: what was opened.
 
@@ -54,6 +54,7 @@ class Store {
       return;
     }
     this.boot = boot;
+    boot.rate ??= 1;
     this.broken = false;
     this.asked = -Infinity;
     for (const node of Object.values(boot.nodes)) startClock(node);
@@ -121,6 +122,19 @@ class Store {
         delete nodes[gone];
       };
       remove(id);
+    } else if (kind === "r") {
+      const names = rest[0];
+      const named = (was) => names[was] ?? was;
+      for (const [was, now] of Object.entries(names)) {
+        nodes[now] = nodes[was];
+        delete nodes[was];
+      }
+      for (const now of [id, ...Object.values(names)]) {
+        nodes[now].p = named(nodes[now].p);
+        nodes[now].k = nodes[now].k.map(named);
+      }
+    } else if (kind === "t") {
+      this.boot.rate = rest[0];
     }
   }
 }
@@ -137,6 +151,8 @@ class View {
     const listen = { signal: this.listening.signal };
     el.addEventListener("click", (event) => this.onClick(event), listen);
     el.addEventListener("change", (event) => this.onChange(event), listen);
+    el.addEventListener("input", (event) => this.onInput(event), listen);
+    el.addEventListener("keydown", (event) => this.onKey(event), listen);
     el.addEventListener("submit", (event) => this.onSubmit(event), listen);
     el.addEventListener("toggle", (event) => this.onToggle(event), { ...listen, capture: true });
     store.views.add(this);
@@ -146,6 +162,7 @@ class View {
   close() {
     this.listening.abort();
     cancelAnimationFrame(this.painting);
+    cancelAnimationFrame(this.sliding);
     clearTimeout(this.ticking);
     this.timers.forEach(clearTimeout);
     this.store.views.delete(this);
@@ -204,7 +221,18 @@ class View {
     } else if (kind === "-") {
       el.remove();
       for (const gone of [el, ...el.querySelectorAll("*")]) this.forget(this.ids.get(gone));
+    } else if (kind === "r") {
+      for (const [was, now] of Object.entries(rest[0])) this.rename(was, now);
     }
+  }
+
+  rename(was, now) {
+    this.ids.set(this.els.get(was), now);
+    for (const kept of [this.els, this.carets, this.opened]) {
+      if (kept.has(was)) kept.set(now, kept.get(was));
+      kept.delete(was);
+    }
+    for (const kept of [this.dirty, this.clocks]) if (kept.delete(was)) kept.add(now);
   }
 
   forget(id) {
@@ -226,6 +254,8 @@ class View {
       el.target = "_blank";
       el.rel = "noopener noreferrer";
     }
+    if (name === "value" && el.type === "range" && !el.matches(":active") && !this.sliding) el.value = value;
+    if (name === "data-nbm-key") this.el.dataset.lmSuppressShortcuts = "true"; // JupyterLab has keys of its own
     if (value === null) el.removeAttribute(name);
     else el.setAttribute(name, REFERENCE.test(name) ? value.replace(/\S+/g, (id) => this.prefix + id) : value);
   }
@@ -249,11 +279,12 @@ class View {
     for (const id of this.clocks) {
       if (this.showTime(id) < 10) pause = 100;
     }
-    this.ticking = this.clocks.size ? setTimeout(() => this.tick(), pause) : 0;
+    this.ticking = this.clocks.size && this.store.boot.rate ? setTimeout(() => this.tick(), pause) : 0;
   }
 
   showTime(id) {
-    const seconds = (Date.now() - this.node(id).start) / 1000;
+    const { s, start } = this.node(id);
+    const seconds = s + ((Date.now() - start) / 1000) * this.store.boot.rate;
     this.els.get(id).textContent = elapsed(seconds);
     return seconds;
   }
@@ -277,6 +308,30 @@ class View {
   onChange({ target }) {
     const id = this.ids.get(target);
     if (id !== undefined && FIELD.test(target.localName) && "data-nbm-act" in this.node(id).a) this.act(target, id);
+  }
+
+  // A slider acts while it is moved, once a frame of the screen.
+  onInput({ target }) {
+    const id = this.ids.get(target);
+    if (id === undefined || target.type !== "range" || !("data-nbm-act" in this.node(id).a)) return;
+    this.sliding ||= requestAnimationFrame(() => {
+      this.sliding = 0;
+      const now = this.ids.get(target);
+      if (this.els.has(now)) this.act(target, now);
+    });
+  }
+
+  // A key clicks the button that names it, wherever in the widget it is pressed but where it means something else.
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    const { target, key } = event;
+    const own = key === " " ? "button, summary, a, input, select, textarea" : "select, textarea, input:not([type=range])";
+    if (target.closest(own) && !(key === " " && target.type === "range")) return;
+    const button = this.el.querySelector(`button[data-nbm-key="${key === " " ? "Space" : CSS.escape(key)}"]`);
+    if (!button || !this.ids.has(button)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!button.disabled) button.click();
   }
 
   onSubmit(event) {
@@ -316,7 +371,7 @@ class View {
 const FIELD = /^(input|select|textarea)$/;
 
 function startClock(node) {
-  if (node.s !== null) node.start = Date.now() - node.s * 1000;
+  if (node.s !== null) node.start = Date.now();
 }
 
 // 7.4 s, 12 s, 1:05, 1:02:05
