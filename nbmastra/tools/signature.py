@@ -40,7 +40,7 @@ class Signature:
         self._rest: str | None = None
         self._names: dict[str, str] = {}
         fields: dict[str, Any] = {}
-        settled = function.keywords if isinstance(function, functools.partial) else {}
+        settled: Mapping[str, Any] = getattr(function, "keywords", {}) if _is_partial(function) else {}
         for place, parameter in enumerate(_signature(name, function).parameters.values()):
             if parameter.name not in settled:  # what a partial was given isn't the model's to choose
                 self._add(place, parameter, said, fields)
@@ -147,6 +147,10 @@ def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
         raise SettingsError(f"an annotation of {name} can't be found when the tool is made: {error}") from None
     except (TypeError, ValueError, SyntaxError, AttributeError) as error:
         raise SettingsError(f"the parameters of {name} can't be told: {_reason(error)}") from None
+
+
+def _is_partial(function: object) -> bool:
+    return isinstance(function, functools.partial)
 
 
 def _is_context(annotation: Any) -> bool:
