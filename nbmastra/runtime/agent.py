@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
@@ -22,6 +22,7 @@ from nbmastra.output import (
 from nbmastra.runtime.control import LocalControl, WaitingRuns
 from nbmastra.runtime.conversation import Conversation, model_messages
 from nbmastra.runtime.extend import Dispatch, RunMemory, ToolSource
+from nbmastra.runtime.kept import restore_run
 from nbmastra.runtime.loop import AgentRun, RunSetup
 from nbmastra.runtime.model import Message, Model
 from nbmastra.runtime.models import find_model
@@ -94,7 +95,7 @@ class Agent:
             made = AgentTool(key, agent)
             self.tools[made.name] = made
         self._engine = engine or get_engine()
-        self._waiting = WaitingRuns()
+        self._waiting = WaitingRuns(self)
         self._carried: dict[str, StreamOptions] = {}
         """Options of the runs that wait, which hold for what follows an answer as well."""
 
@@ -178,11 +179,11 @@ class Agent:
         checked = read_options({}, options)
 
         async def send() -> MastraModelOutput:
-            return self.answer_now(run_id, tool_call_id, answer, reason=reason, data=data, options=checked)
+            return await self.answer(run_id, tool_call_id, answer, reason=reason, data=data, options=checked)
 
         return self._engine.start(send)
 
-    def answer_now(
+    async def answer(
         self,
         run_id: str,
         tool_call_id: str | None,
@@ -193,8 +194,8 @@ class Agent:
         options: AnswerOptions,
         previous: MastraModelOutput | None = None,
     ) -> MastraModelOutput:
-        """Answer a run that waits, on the engine's loop. Raises AlreadyResumed, NotSuspended."""
-        run, call = self._waiting.take(run_id, tool_call_id)
+        """Answer a run that waits; on the engine's loop only. Raises AlreadyResumed, NotSuspended."""
+        run, call = await self._waiting.take(run_id, tool_call_id)
         decision = {"approve": True, "decline": False}.get(answer)
         run.answer(call, approved=decision, reason=reason, data=data)
         run.configure(run_options(options, run.options))
@@ -231,14 +232,34 @@ class Agent:
             given["max_steps"] = min(max_steps, cap) if cap else max_steps
         checked = read_options(defaults, given)
         setup = self._setup(prompt, checked)
-        setup.nested = True
         setup.conversation.earlier = context
         if instructions:
             setup.conversation.system.append({"role": "system", "content": instructions})
-        remembers = parent.thread is not None
-        setup.memory = (self.memory or parent.setup.memory) if remembers else None
-        setup.thread, setup.resource, setup.recalls = thread, resource, False
-        return AgentRun(setup)
+        return AgentRun(self._within(setup, parent, thread, resource))
+
+    def _within(self, setup: RunSetup, parent: AgentRun, thread: str | None, resource: str | None) -> RunSetup:
+        """The run has a thread of its own, in the parent's memory if it has none, if the parent's run has a thread."""
+        memory = (self.memory or parent.setup.memory) if parent.thread is not None else None
+        has_memory = setup.has_memory or parent.setup.has_memory
+        setup = replace(setup, nested=True, memory=memory, has_memory=has_memory)
+        return replace(setup, thread=thread, resource=resource, recalls=False)
+
+    def restore(self, state: dict[str, Any], parent: AgentRun | None = None) -> AgentRun:
+        """A run of this agent that was kept while it waited, maybe by another kernel."""
+
+        def new_run(options: dict[str, Any], conversation: Conversation) -> AgentRun:
+            checked = read_options(self.default_options, options)
+            setup = replace(self._setup([], checked), conversation=conversation)
+            if parent is not None:
+                return AgentRun(self._within(setup, parent, state["thread"], state["resource"]))
+            return AgentRun(replace(setup, thread=state["thread"], resource=state["resource"]))
+
+        run = restore_run(state, new_run)
+        for call in run.waiting:
+            tool = self.tools.get(call.name)
+            if call.nested is not None and isinstance(tool, AgentTool):
+                call.nested = tool.agent.restore(call.nested, run)
+        return run
 
     def _setup(self, messages: Messages, options: StreamOptions) -> RunSetup:
         system, said = model_messages(messages)
@@ -259,6 +280,7 @@ class Agent:
             tools=tools,
             sources=self.mcp,
             memory=self.memory,
+            has_memory=self.memory is not None,
             thread=thread,
             resource=resource,
             recall_options=recall,
@@ -307,11 +329,11 @@ class Agent:
         source = LocalSource(run, out, Callbacks.of(options), options.get("abort_signal"), self._ended(options))
         return out.start(source)
 
-    def _ended(self, options: StreamOptions) -> Callable[[AgentRun], None]:
-        def ended(run: AgentRun) -> None:
+    def _ended(self, options: StreamOptions) -> Callable[[AgentRun], Awaitable[None]]:
+        async def ended(run: AgentRun) -> None:
             if run.suspended:
-                self._waiting.keep(run)
                 self._carried[run.run_id] = options
+                await self._waiting.keep(run)
             else:
                 self._carried.pop(run.run_id, None)
 

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,6 +53,8 @@ class RunSetup:
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     sources: Sequence[ToolSource] = ()
     memory: RunMemory | None = None
+    has_memory: bool = False
+    """True: the agent, or the one that calls it, has a memory, be it used here or not."""
     thread: str | None = None
     resource: str | None = None
     recall_options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -92,7 +94,7 @@ class AgentRun:
         self._emit: Emit = _nowhere
         self._started = False
         self._watchers: list[Extension] = []
-        self._payloads = Payloads(self)
+        self.payloads = Payloads(self)
 
     # --- what it is about ------------------------------------------------------------------------------------------
 
@@ -202,16 +204,17 @@ class AgentRun:
                 )
             for extension in self.extensions:
                 await extension.start(self)
+            await self._keep(self.conversation.input)
             more = True
         while more:
             more = await self._run_step()
         for extension in self.extensions:
             await extension.finish(self)
+        await self.remember()
         if self.suspended:
             return
-        await self.remember()
         self.finished = True
-        await self.send(self.writer.share("finish", self._payloads.finish()))
+        await self.send(self.writer.share("finish", self.payloads.finish()))
 
     async def _instruct(self) -> None:
         given: Any = self.setup.instructions
@@ -226,14 +229,20 @@ class AgentRun:
         self.conversation.system[:0] = system
 
     async def remember(self) -> None:
-        """Keep what was said in the thread."""
-        memory, said = self.setup.memory, [*self.conversation.input, *self.conversation.response]
-        if memory is not None and self.thread is not None and said:
-            await memory.remember(self.thread, self.resource or "", said)
+        """Keep in the thread what the run said so far; told again, it replaces what was kept before."""
+        said = [
+            {**message, "id": message_id} for message_id, messages in self.payloads.by_message() for message in messages
+        ]
+        await self._keep(said)
+
+    async def _keep(self, messages: Sequence[Message]) -> None:
+        memory = self.setup.memory
+        if memory is not None and self.thread is not None and messages:
+            await memory.remember(self.thread, self.resource or "", messages)
 
     async def _run_step(self) -> bool:
         """One call of the model and its tools; True if another step follows."""
-        self._payloads.refresh()
+        self.payloads.refresh()
         step = self.step = ModelStep(len(self.results), self.message_id, self._request(), self.writer)
         for extension in self.extensions:
             await extension.before_step(self, step)
@@ -241,7 +250,7 @@ class AgentRun:
         if step.error is None:
             await self._check(step)
         self.conversation.add_step(step.content(), bool(step.calls))
-        self._payloads.add(step)
+        self.payloads.add(step)
         runs_tools = step.rejection is None and step.error is None and step.reason not in _NO_TOOLS_AFTER
         step.continued = runs_tools and bool(step.pending)
         if step.rejection is not None:
@@ -256,7 +265,7 @@ class AgentRun:
         """Go on where somebody answered: run the calls that may run now, then finish the step."""
         step = self.step
         assert step is not None
-        self.conversation.resumed = True
+        self.conversation.resumed = self.thread is not None  # a thread knows what the user said
         asked = {call.id for call in self.waiting}
         await run_calls(self, step, step.pending)
         for call in self.waiting:
@@ -264,7 +273,7 @@ class AgentRun:
                 await self.send(question_chunk(self, call), step)
         self.message_id = str(uuid.uuid4())
         step.message_id = self.message_id
-        self._payloads.answered = not self.suspended
+        self.payloads.answered = not self.suspended
         return await self._end_step(step)
 
     async def _end_step(self, step: ModelStep) -> bool:
@@ -276,7 +285,7 @@ class AgentRun:
             await extension.after_step(self, step)
         if step.continued and await self.options.stops(self.results):
             step.continued = False
-        await self.send(self.writer.share("step-finish", self._payloads.step_finish(step)), step)
+        await self.send(self.writer.share("step-finish", self.payloads.step_finish(step)), step)
         return step.continued
 
     # --- the model -------------------------------------------------------------------------------------------------
@@ -300,7 +309,7 @@ class AgentRun:
             nonlocal announced
             if not announced:
                 announced = True
-                self._emit(self.writer.write("step-start", self._payloads.step_start(step)))
+                self._emit(self.writer.write("step-start", self.payloads.step_start(step)))
 
         timer = asyncio.get_running_loop().call_later(_ANNOUNCE_S, announce)
         breath = time.perf_counter()
@@ -384,6 +393,27 @@ class AgentRun:
             call.state, call.suspended = "approved", None
             call.resume_data = None if approved else data
 
+    @property
+    def bare_request(self) -> ModelRequest:
+        """What the model was asked with in a step that was kept: not kept itself."""
+        return ModelRequest(messages=(), include_raw=self.options.include_raw_chunks)
+
+    def restore(
+        self,
+        *,
+        message_id: str,
+        usage: Usage,
+        retries: int,
+        results: list[StepResult],
+        step: ModelStep,
+        payloads: Mapping[str, Any],
+    ) -> None:
+        """Go on from where a run was kept."""
+        self._started = True
+        self.message_id, self.usage, self.retries = message_id, usage, retries
+        self.results, self.step = results, step
+        self.payloads.restore(payloads)
+
     def configure(self, options: RunOptions) -> None:
         """Options that hold from here on."""
         self.options = options
@@ -397,7 +427,7 @@ class AgentRun:
         abort = self.writer.write("abort", {})
         if self._model is None:
             return [abort]
-        return [abort, self.writer.share("finish", self._payloads.aborted())]
+        return [abort, self.writer.share("finish", self.payloads.aborted())]
 
 
 def _nowhere(_chunk: Chunk) -> None:

@@ -6,10 +6,12 @@ Each tells all of what was said so far; they share its parts, and nothing is cha
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nbmastra.runtime.chunks_out import usage_json
+from nbmastra.runtime.model import Message
 from nbmastra.runtime.step import ModelStep
 from nbmastra.runtime.ui_messages import ui_messages
 from nbmastra.usage import Usage
@@ -35,6 +37,19 @@ class Payloads:
         self._message_ids: list[str] = []
         self.answered = False
         """True while the step is being finished that somebody's answer let go on."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain JSON, while the run waits."""
+        return {"steps": self._steps, "messageIds": self._message_ids}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what `to_json` gave."""
+        self._steps, self._message_ids = list(kept["steps"]), list(kept["messageIds"])
+
+    def by_message(self) -> list[tuple[str, list[Message]]]:
+        """The messages of each step, with the id of the message for people that they belong to."""
+        messages = self._run.conversation.step_messages
+        return [(message_id, messages(step)) for step, message_id in enumerate(self._message_ids)]
 
     def step_start(self, step: ModelStep) -> dict[str, Any]:
         """A step begins."""
@@ -135,12 +150,12 @@ class Payloads:
     def _with_response(self, payload: dict[str, Any]) -> dict[str, Any]:
         """With memory or processors, servers also tell the response as such."""
         run = self._run
-        if (run.setup.memory is None or run.thread is None) and not run.has_processors:
+        if not run.setup.has_memory and not run.has_processors:
             return payload
         conversation, model = run.conversation, run.model
         about = {"threadId": run.thread, "resourceId": run.resource} if run.setup.recalls else {}
         shown = ui_messages(
-            [(message_id, conversation.step_messages(step)) for step, message_id in enumerate(self._message_ids)],
+            self.by_message(),
             {"modelId": model.model_id, "provider": model.provider},
             {key: value for key, value in about.items() if value is not None},
         )

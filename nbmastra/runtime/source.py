@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,7 @@ class LocalSource:
         out: MastraModelOutput,
         callbacks: Callbacks,
         abort_signal: AbortSignal | None,
-        ended: Callable[[AgentRun], None],
+        ended: Callable[[AgentRun], Awaitable[None]],
     ) -> None:
         self.done = False
         """True once the run has ended by itself."""
@@ -133,7 +133,7 @@ class LocalSource:
     async def _work(self) -> None:
         try:
             await self._run.run(self._take, self._abort)
-            self._ended(self._run)
+            await self._ended(self._run)
         except asyncio.CancelledError:
             if not self._abort.aborted:
                 raise

@@ -181,6 +181,12 @@ class ModelStep:
         """The step, when it is over."""
         return StepResult(self.index, self.text, self.reasoning, list(self.calls), self.usage, self.reason)
 
+    def restore_text(self, text: str, reasoning: str) -> None:
+        """What it said, of a step that was kept while it waited."""
+        for kind, said in (("reasoning", reasoning), ("text", text)):
+            if said:
+                self._order.append(_Open(kind, [said]))
+
     def replace_delta(self, kind: str, part_id: str, text: str) -> None:
         """A processor changed the delta that came last: so shall the text be that is kept."""
         part = self._open.get((kind, part_id))
