@@ -120,37 +120,55 @@ class _AgentRun:
     def _opening(self) -> list[Span]:
         """What an answer led to before the model was asked again: the step that had waited ends. Gives the rest."""
         steps, carried = self.steps, self.carried
+        answer = as_dict(self.run.raw.get("input"))
+        denied = answer.get("approved") is False
         if carried is not None:
-            self.calls = [*carried.calls, *self.calls]
-            if carried.step is not None:
-                self._end_step(carried.step)
+            asked = carried.asked
+            if asked and as_text(asked.get("toolCallId")) not in map(_call_id, (*carried.calls, *self.calls)):
+                self._denied(asked | answer)  # it never ran; a durable run doesn't tell why
+            self._go_on(carried.calls, carried.step)
             return steps
         before = steps[0].start if steps else self.run.end or self.run.start
-        if steps and any(not self.step_of(call) and call.start <= before for call in self.calls):
+        calls = [call for call in self.calls if not self.step_of(call) and call.start <= before]
+        if steps and calls:
             self._pieces(steps[0])
-            self._end_step(steps[0])
+            self._go_on(calls, steps[0])
+            self.calls = [call for call in self.calls if call not in calls]
             return steps[1:]
-        answer = as_dict(self.run.raw.get("input"))
-        if answer.get("approved") is False:
+        if denied:
             self._denied(answer)
+            self._lost_step()
         return steps
 
+    def _go_on(self, calls: list[Span], step: Span | None) -> None:
+        """The calls that were answered run, and then their step ends, which spans may say otherwise."""
+        for call in calls:
+            self._call(call)
+        if step is not None:
+            self._end_step(step, at=max([step.end or 0, self.run.start, *(call.end or 0 for call in calls)]))
+
     def _denied(self, answer: Mapping[str, Any]) -> None:
-        """A refused call: no span has it, nor the step that made it; of that the total still tells the tokens."""
+        """A refused call, of which no span tells."""
         about = {"toolCallId": as_text(answer.get("toolCallId")), "toolName": as_text(answer.get("toolName"))}
         calls = [
             as_dict(call) for generation in self.generations for call in as_list(generation.output.get("toolCalls"))
         ]
         args = next((call.get("args") for call in calls if call.get("toolCallId") == about["toolCallId"]), None)
         approval = {"id": about["toolCallId"], "approved": False, "reason": answer.get("reason")}
-        at = self.generations[0].start if self.generations else self.run.start
         payload = about | {"approval": approval} | ({} if args is None else {"args": args})
-        self.add(at, "tool-output-denied", payload)
+        self.add(self._began, "tool-output-denied", payload)
+
+    def _lost_step(self) -> None:
+        """The step that made the refused call has no span after the answer; the total still tells its tokens."""
         missing = self._total().minus(sum_usage(map(_usage, self.steps)))
         if missing.nonzero:
             result = {"reason": "tool-calls", "isContinued": True}
-            finish = {"stepResult": result, "metadata": self._model(self.generations[:1]), "output": _output(missing)}
-            self.add(at, "step-finish", finish)
+            finish = {"stepResult": result, "metadata": _model(self.generations[:1]), "output": _output(missing)}
+            self.add(self._began, "step-finish", finish)
+
+    @property
+    def _began(self) -> float:
+        return self.generations[0].start if self.generations else self.run.start
 
     # --- steps ---
 
@@ -160,10 +178,13 @@ class _AgentRun:
         self._pieces(step)
         if step is self.steps[-1]:
             self._extras(step)
+        model = self._model_of(step)["modelId"]
+        if model is not None:
+            self.add(step.start, "response-metadata", {"modelId": model})  # also of a step that never ends
         if step is not self.left:
             self._end_step(step, warnings)
 
-    def _end_step(self, step: Span, warnings: Iterable[Any] = ()) -> None:
+    def _end_step(self, step: Span, warnings: Iterable[Any] = (), at: float | None = None) -> None:
         inference = _inference(step)
         reason = _first_text("finishReason", step, inference)
         if step.end is None or reason in ("", "suspended", "aborted"):
@@ -172,22 +193,15 @@ class _AgentRun:
         finish = {
             "messageId": step.attributes.get("messageId"),
             "stepResult": result,
-            "metadata": self._model([step, *([inference] if inference else []), *self.generations]),
+            "metadata": self._model_of(step),
             "output": _output(_usage(step)),
         }
-        self.add(step.end, "step-finish", finish)
+        self.add(step.end if at is None else at, "step-finish", finish)
 
-    def _model(self, spans: Sequence[Span]) -> dict[str, Any]:
-        """The model, as the first of the spans names it that does."""
-        told = [span.attributes for span in spans]
-        known = [as_dict(span.metadata.get("modelMetadata")) for span in spans]
-
-        def named(places: list[dict[str, Any]], key: str) -> list[str]:
-            return [name for place in places if (name := as_text(place.get(key)))]
-
-        names = [*named(told, "responseModel"), *named(known, "modelId"), *named(told, "model"), None]
-        providers = [*named(known, "modelProvider"), *named(told, "provider"), None]
-        return {"modelId": names[0], "modelMetadata": {"modelProvider": providers[0]}}
+    def _model_of(self, step: Span) -> dict[str, Any]:
+        """The model, as the step names it, or else the whole run."""
+        inference = _inference(step)
+        return _model([step, *([inference] if inference else []), *self.generations])
 
     def _pieces(self, step: Span) -> None:
         """What the model wrote in a step: text, thoughts, calls."""
@@ -243,8 +257,11 @@ class _AgentRun:
         args = piece.output.get("toolInput")
         if isinstance(args, str):  # what the model wrote is no JSON
             self.add(end, "tool-call-delta", {**about, "argsTextDelta": args})
-            calls = map(as_dict, as_list(step.output.get("toolCalls")))
-            args = next((call.get("args") for call in calls if call.get("toolCallId") == id), None)
+            args = None
+        if args is None:
+            calls = [as_dict(call) for call in as_list(step.output.get("toolCalls")) if as_dict(call).get("args")]
+            spans = [call.raw.get("input") for call in self.calls if _call_id(call) == id]
+            args = next((call["args"] for call in calls if call.get("toolCallId") == id), spans[0] if spans else None)
         self.add(end, "tool-call-input-streaming-end", about)
         self._announce(step.id, end, {**about, "args": args})
 
@@ -405,6 +422,19 @@ def _first(name: str, *spans: Span | None) -> Any:
 
 def _first_text(name: str, *spans: Span | None) -> str:
     return as_text(_first(name, *spans))
+
+
+def _model(spans: Sequence[Span]) -> dict[str, Any]:
+    """The model, as the first of the spans names it that does."""
+    told = [span.attributes for span in spans]
+    known = [as_dict(span.metadata.get("modelMetadata")) for span in spans]
+
+    def named(places: list[dict[str, Any]], key: str) -> list[str]:
+        return [name for place in places if (name := as_text(place.get(key)))]
+
+    names = [*named(told, "responseModel"), *named(known, "modelId"), *named(told, "model"), None]
+    providers = [*named(known, "modelProvider"), *named(told, "provider"), None]
+    return {"modelId": names[0], "modelMetadata": {"modelProvider": providers[0]}}
 
 
 def _usage(span: Span) -> Usage:

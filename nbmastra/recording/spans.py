@@ -161,10 +161,14 @@ class RunSpans:
 
 @dataclass(frozen=True)
 class Carried:
-    """What a durable run's first part holds of the part after the answer: the step that went on, and its calls."""
+    """What a durable run's part holds of the part after the answer: the step that went on, and its calls.
+
+    `asked`: what it had asked approval for, {toolCallId, toolName}.
+    """
 
     step: Span | None
     calls: list[Span]
+    asked: dict[str, Any]
 
 
 def gather(run: Span) -> RunSpans:
@@ -192,8 +196,13 @@ def carried_of(spans: RunSpans) -> Carried | None:
     if not spans.suspended or end is None:
         return None
     calls = [call for call in spans.of(*TOOLS) if call.start > end]
-    step = next((step for step in spans.of("model_step") if step.end is not None and step.end > end + 0.001), None)
-    return Carried(step, calls) if calls or step is not None else None
+    # The step that waited tells how it ended once it has gone on; when it ended, it may tell wrongly.
+    step = next(reversed(spans.of("model_step")), None)
+    ended = step is not None and any("finishReason" in span.attributes for span in (step, *step.children))
+    if not calls and not ended:
+        return None
+    output = spans.run.output
+    return Carried(step if ended else None, calls, output if "approval" in as_text(output.get("reason")) else {})
 
 
 class KeptSpans(Sequence[dict[str, Any]]):
