@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from nbmastra.runtime.agent import Agent
 from nbmastra.runtime.extend import Dispatch, Extension, RunMemory, ToolSource, Tripwire
 from nbmastra.runtime.model import Model, ModelRequest
 from nbmastra.runtime.options import StreamOptions
 from nbmastra.runtime.step import StepCall, StepResult
 
+if TYPE_CHECKING:
+    from nbmastra.runtime.memory import Memory
+
 __all__ = [
     "Agent",
     "Dispatch",
     "Extension",
+    "Memory",
     "Model",
     "ModelRequest",
     "RunMemory",
@@ -21,3 +28,13 @@ __all__ = [
     "ToolSource",
     "Tripwire",
 ]
+
+_LAZY = {"Memory": "nbmastra.runtime.memory"}
+"""What loads large libraries: at first use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value

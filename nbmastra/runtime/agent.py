@@ -19,6 +19,7 @@ from nbmastra.output import (
     make_limits,
     price_limits,
 )
+from nbmastra.runtime.caller_tools import caller_tools
 from nbmastra.runtime.control import LocalControl, WaitingRuns
 from nbmastra.runtime.conversation import Conversation, model_messages
 from nbmastra.runtime.extend import Dispatch, RunMemory, ToolSource
@@ -242,7 +243,8 @@ class Agent:
         memory = (self.memory or parent.setup.memory) if parent.thread is not None else None
         has_memory = setup.has_memory or parent.setup.has_memory
         setup = replace(setup, nested=True, memory=memory, has_memory=has_memory)
-        return replace(setup, thread=thread, resource=resource, recalls=False)
+        tells = parent.thread is not None
+        return replace(setup, thread=thread, resource=resource, recalls=False, tells_thread=tells)
 
     def restore(self, state: dict[str, Any], parent: AgentRun | None = None) -> AgentRun:
         """A run of this agent that was kept while it waited, maybe by another kernel."""
@@ -265,6 +267,7 @@ class Agent:
         system, said = model_messages(messages)
         thread, resource, recall = self._thread(options)
         tools = {**self.tools, **_tools_by_name(options.get("tools") or ())}
+        tools |= caller_tools(options.get("client_tools"))
         own = options.get("model")
         read = run_options(options)
         unknown = [name for name in read.active_tools or () if name not in tools]

@@ -18,6 +18,7 @@ from typing import Any
 from nbmastra.chunks import Chunk
 from nbmastra.chunks.built import build_chunk
 from nbmastra.fold.reading import as_dict
+from nbmastra.runtime.caller_tools import CallerTool
 from nbmastra.runtime.calls import question_chunk, run_calls
 from nbmastra.runtime.chunks_out import ChunkWriter, error_json, tripwire_chunk
 from nbmastra.runtime.conversation import Conversation
@@ -59,6 +60,7 @@ class RunSetup:
     resource: str | None = None
     recall_options: dict[str, Any] = field(default_factory=dict[str, Any])
     recalls: bool = True
+    tells_thread: bool = True
     extensions: Sequence[Extension] = ()
     dispatch: Dispatch | None = None
     nested: bool = False
@@ -249,6 +251,9 @@ class AgentRun:
         await self._call_model(step)
         if step.error is None:
             await self._check(step)
+        for call in step.pending:
+            if isinstance(self.tool_of(call), CallerTool):
+                call.state = "left"
         self.conversation.add_step(step.content(), bool(step.calls))
         self.payloads.add(step)
         runs_tools = step.rejection is None and step.error is None and step.reason not in _NO_TOOLS_AFTER
@@ -279,6 +284,8 @@ class AgentRun:
     async def _end_step(self, step: ModelStep) -> bool:
         if any(call.state in ("waiting", "called") for call in step.pending) and step.continued:
             return False
+        if any(call.state == "left" for call in step.calls):
+            step.continued = False
         self.results.append(step.result())
         self.usage = self.usage + step.usage
         for extension in self.extensions:

@@ -153,7 +153,7 @@ class Payloads:
         if not run.setup.has_memory and not run.has_processors:
             return payload
         conversation, model = run.conversation, run.model
-        about = {"threadId": run.thread, "resourceId": run.resource} if run.setup.recalls else {}
+        about = {"threadId": run.thread, "resourceId": run.resource} if run.setup.tells_thread else {}
         shown = ui_messages(
             self.by_message(),
             {"modelId": model.model_id, "provider": model.provider},

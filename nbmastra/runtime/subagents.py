@@ -54,7 +54,7 @@ class AgentTool(SchemaTool):
                 arguments["prompt"],
                 context=_context(run),
                 thread=f"{thread}-{uuid.uuid4()}" if thread else str(uuid.uuid4()),
-                resource=f"{resource or run.agent_id}-{self.agent_name}",
+                resource=f"{resource}-{self.agent_name}" if resource else str(uuid.uuid4()),
                 instructions=arguments.get("instructions"),
                 max_steps=arguments.get("maxSteps"),
             )
