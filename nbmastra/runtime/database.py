@@ -22,10 +22,10 @@ from nbmastra.errors import SettingsError, StoreError
 
 __all__ = [
     "MESSAGES",
+    "MIGRATIONS",
     "STORE_VARIABLE",
     "SUSPENDED_RUNS",
     "THREADS",
-    "VERSION",
     "DatabaseAddress",
     "open_database",
     "told",
@@ -74,10 +74,7 @@ SUSPENDED_RUNS = sa.Table(
 )
 
 MIGRATIONS: list[Callable[[sa.Connection], None]] = []
-"""Each brings the tables one version further; the first from version 1 to 2."""
-
-VERSION = 1
-"""The version of the tables above: 1 and one more for each migration."""
+"""Each brings the tables of an older store one version further, the first from 1 to 2; those above are the newest."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +136,12 @@ def open_database(address: DatabaseAddress) -> sa.Engine:
     """Connect, and make or migrate the tables. Raises StoreError, SettingsError."""
     engine = _sqlite(address) if address.is_sqlite else _postgres(address)
     try:
-        with told(address), transaction(engine, write=True) as connection:
-            _prepare_tables(connection, address)
+        with told(address):
+            with transaction(engine, write=False) as connection:
+                ready = _version(connection) == 1 + len(MIGRATIONS)
+            if not ready:
+                with transaction(engine, write=True) as connection:
+                    _prepare_tables(connection, address)
     except BaseException:
         engine.dispose()
         raise
@@ -205,9 +206,7 @@ def transaction(engine: sa.Engine, *, write: bool) -> Generator[sa.Connection]:
 def _prepare_tables(connection: sa.Connection, address: DatabaseAddress) -> None:
     if not address.is_sqlite:  # SQLite's write transaction keeps others out already
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236351)"))
-    _SCHEMA.create(connection, checkfirst=True)
-    version = connection.execute(sa.select(_SCHEMA.c.version)).scalar()
-    newest = VERSION
+    version, newest = _version(connection), 1 + len(MIGRATIONS)
     if version is None:
         _TABLES.create_all(connection)
         connection.execute(sa.insert(_SCHEMA).values(version=newest))
@@ -220,6 +219,13 @@ def _prepare_tables(connection: sa.Connection, address: DatabaseAddress) -> None
         for migrate in MIGRATIONS[version - 1 :]:
             migrate(connection)
         connection.execute(sa.update(_SCHEMA).values(version=newest))
+
+
+def _version(connection: sa.Connection) -> int | None:
+    """The version of the tables; None if there are none."""
+    if not sa.inspect(connection).has_table(_SCHEMA.name):
+        return None
+    return connection.execute(sa.select(_SCHEMA.c.version)).scalar()
 
 
 @contextmanager

@@ -141,6 +141,8 @@ def _records(
 
 
 def _count(last_messages: int | None) -> int | None:
+    if last_messages is False:  # as Mastra writes it
+        return 0
     if last_messages is None or (type(last_messages) is int and last_messages >= 0):
         return last_messages
     raise SettingsError(f"last_messages is a number from 0, or None for all; not {last_messages!r}")

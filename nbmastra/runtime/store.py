@@ -189,6 +189,11 @@ class Store:
             for row in rows
         ]
 
+    @property
+    def is_open(self) -> bool:
+        """True while it holds connections."""
+        return self._database is not None
+
     def close(self) -> None:
         """Close its connections."""
         with self._lock:
