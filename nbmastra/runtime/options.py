@@ -32,6 +32,7 @@ class AnswerOptions(TypedDict, total=False):
 
     instructions: Instructions | None
     tools: Any
+    client_tools: Mapping[str, Mapping[str, Any]] | None
     active_tools: Sequence[str] | None
     max_steps: int | None
     stop_when: StopWhen | Sequence[StopWhen] | None
@@ -65,6 +66,8 @@ class StreamOptions(AnswerOptions, total=False):
 
     run_id: an id of your own. instructions: in place of the agent's. tools: besides the agent's.
     active_tools: names of those that may be used.
+    client_tools: declared only, `{name: {"description", "inputSchema"}}`: a run that calls one ends there with reason
+    tool-calls, and goes on when you stream again with the tool's message.
     max_steps: calls of the model at most, 5 by default; stop_when: a function of the steps so far, or several.
     model: in place of the agent's. model_settings: temperature, max_output_tokens, … tool_choice: auto, none, required
     or a tool's name.

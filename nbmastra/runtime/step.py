@@ -36,7 +36,7 @@ __all__ = ["ModelStep", "StepCall", "StepResult", "parse_args"]
 
 _MARKS = re.compile(r"<\|[^|]*\|>\s*")
 
-CallState = Literal["called", "approved", "waiting", "done", "failed", "denied"]
+CallState = Literal["called", "approved", "waiting", "done", "failed", "denied", "left"]
 
 
 @dataclass(slots=True)
@@ -119,6 +119,8 @@ class ModelStep:
         """True if the provider said that itself."""
         self.extra: dict[str, Any] = {}
         """Further keys for `step-finish`'s payload."""
+        self.said: list[dict[str, Any]] | None = None
+        """The parts that a processor made of what it said; None: as it said it."""
         self._order: list[_Open | dict[str, Any]] = []
         self._open: dict[tuple[str, str], _Open] = {}
         self._args: dict[str, list[str]] = {}
@@ -164,6 +166,8 @@ class ModelStep:
 
     def content(self) -> list[dict[str, Any]]:
         """What it said, as the parts of a model message."""
+        if self.said is not None:
+            return self.said
         note = made_at(now_ms())
         content: list[dict[str, Any]] = []
         for part in self._order:
