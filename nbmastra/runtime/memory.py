@@ -41,12 +41,12 @@ class Memory:
         self.last_messages = _count(last_messages)
         self._engine = engine or self.store.engine
 
-    async def recall(self, thread: str, resource: str, *, last_messages: int | str | None = "") -> list[Message]:
+    async def recall(self, thread: str, resource: str, *, last_messages: int | None = -1) -> list[Message]:
         """The latest messages of a thread as a model is asked with them, oldest first; none if it doesn't exist.
 
-        last_messages: instead of this memory's own. Raises SettingsError if the thread is another resource's.
+        last_messages: instead of this memory's own (-1). Raises SettingsError if the thread is another resource's.
         """
-        last = self.last_messages if isinstance(last_messages, str) else _count(last_messages)
+        last = self.last_messages if last_messages == -1 else _count(last_messages)
         return recalled_messages(await self.store.run(self.store.messages, thread, resource=resource, last=last))
 
     async def remember(

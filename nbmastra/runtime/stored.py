@@ -272,8 +272,9 @@ def _answer_messages(parts: list[dict[str, Any]]) -> list[Message]:
                 continue
             names = {"toolCallId": call.get("toolCallId"), "toolName": call.get("toolName")}
             options = {"providerOptions": metadata} if (metadata := part.get("providerMetadata")) else {}
-            said.append({"type": "tool-call", **names, "input": call.get("args"), **options})
-            results.append({"type": "tool-result", **names, "output": _output(call), **options})
+            given = {**names, "input": call.get("args")}
+            said.append({"type": "tool-call", **given, **options})
+            results.append({"type": "tool-result", **given, "output": _output(call), **options})
         elif (made := _model_part(part)) is not None:
             if results:  # a record without step marks: what is said after a result belongs to the next step
                 end_step()
