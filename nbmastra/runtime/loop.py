@@ -198,6 +198,7 @@ class AgentRun:
         else:
             self._started = True
             self._emit(self.writer.write("start", {"id": self.agent_id, "messageId": self.message_id}))
+            await asyncio.sleep(0)  # a run that is stopped already ends here
             _ = self.model  # what is wrong with it is said before anything is asked of others
             await self._instruct()
             if self.setup.memory is not None and self.thread is not None and self.setup.recalls:

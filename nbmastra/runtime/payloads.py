@@ -131,6 +131,7 @@ class Payloads:
     def aborted(self) -> dict[str, Any]:
         """The run was stopped: it ends as one that a processor blocked does, with no tokens counted."""
         run, step = self._run, self._run.step
+        messages = run.conversation.wire()  # as the server, which adds the cut answer to the response only
         if step is not None and step.index == len(self._steps):
             run.conversation.add_step(step.content(), False)
             self._message_ids.append(step.message_id)
@@ -141,7 +142,7 @@ class Payloads:
                 "stepResult": {"reason": "tripwire", "isContinued": False},
                 "metadata": self._metadata(step) if step is not None else {},
                 "output": {**output, "usage": usage_json(Usage(), total=True)},
-                "messages": run.conversation.wire(),
+                "messages": messages,
             }
         )
 

@@ -60,7 +60,10 @@ class Callbacks:
                     await _call(out, self.on_error, "on_error", failure)
                 case "finish":
                     if self.on_finish is not None:
-                        full = replace(out.full_output_now(), status=out.state.status)
+                        full = out.full_output_now()
+                        failed, blocked = out.state.error is not None, full.finish_reason == "tripwire"
+                        status = "failed" if failed else "tripwire" if blocked else "success"
+                        full = replace(full, status=status, status_reason=full.finish_reason or "")
                         await _call(out, self.on_finish, "on_finish", full)
                 case _:
                     pass
