@@ -23,10 +23,13 @@ from nbmastra.frames.build import (
     tool_calls_df,
     usage_df,
 )
+from nbmastra.frames.cluster import dask
 from nbmastra.frames.columns import Column, Table
 from nbmastra.frames.files import export
+from nbmastra.frames.query import query
 from nbmastra.frames.runs import Source
 from nbmastra.frames.store import MastraStore, from_mastra_store
+from nbmastra.frames.stream import aggregate, iter_chunks_df
 from nbmastra.recording import from_client_js
 
 __all__ = [
@@ -36,13 +39,17 @@ __all__ = [
     "MastraStore",
     "Source",
     "Table",
+    "aggregate",
     "chunks_df",
+    "dask",
     "errors_df",
     "export",
     "frame_of",
     "from_client_js",
     "from_mastra_store",
+    "iter_chunks_df",
     "messages_df",
+    "query",
     "runs_df",
     "sources_df",
     "spans_df",

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, cast, overload
 import pandas as pd
 
 from nbmastra.errors import RecordingError
+from nbmastra.frames.bulk import ChunkReader, Engine
 from nbmastra.frames.chunks import CHUNKS, ChunkColumns
 from nbmastra.frames.columns import Column, Table, array_of
 from nbmastra.frames.index import indexed_rows
@@ -123,24 +124,33 @@ class _Unread:
 
 
 @overload
-def chunks_df(source: Source, columns: Columns = None, *, strict: Literal[True] = True) -> Frame: ...
+def chunks_df(
+    source: Source, columns: Columns = None, *, strict: Literal[True] = True, engine: Engine = "auto"
+) -> Frame: ...
 @overload
-def chunks_df(source: Source, columns: Columns = None, *, strict: Literal[False]) -> Both: ...
-def chunks_df(source: Source, columns: Columns = None, *, strict: bool = True) -> Frame | Both:
+def chunks_df(source: Source, columns: Columns = None, *, strict: Literal[False], engine: Engine = "auto") -> Both: ...
+def chunks_df(source: Source, columns: Columns = None, *, strict: bool = True, engine: Engine = "auto") -> Frame | Both:
     """One row per chunk. `columns=["main", "raw"]` adds the payload as JSON text; see `docs/frames.md`.
 
+    `engine`: "fold" reads each chunk; "duckdb" (extra `big`) has SQL read what only makes a text longer, which gives
+    the same table several times as fast; "auto" takes DuckDB for large plain recordings if it is there.
+    `.attrs["engine"]` says what was taken, and why the fold where DuckDB was asked for (`docs/big.md`).
     Raises RecordingError for a file that is no recording; with `strict=False` gives the frame and what wasn't read.
+    Raises SettingsError for an engine that isn't there.
     """
-    collected, unread = ChunkColumns(CHUNKS.select(columns)), _Unread(strict)
+    chosen = CHUNKS.select(columns)
+    collected, unread = ChunkColumns(chosen), _Unread(strict)
+    reader = ChunkReader(collected, engine, raw=any(column.name == "payload" for column in chosen))
 
     def on_error(path: Path, error: RecordingError) -> None:
         collected.undo()
         unread.note(path, error)
 
-    for run in runs(source, sink=collected.take, on_error=on_error):
-        collected.end(run)
+    for run in runs(source, read=reader.read, on_error=on_error):
         del run  # a large state must not be kept beside the frame that is made next
-    return unread.with_frame(collected.frame())
+    frame = collected.frame()
+    frame.attrs["engine"] = reader.chosen
+    return unread.with_frame(frame)
 
 
 @overload

@@ -123,7 +123,7 @@ class _Batch:
 
 @dataclass(frozen=True)
 class Spread:
-    """Where chunks stand among more rows; those behind each, up to the next, are further deltas of its head and call."""
+    """Where chunks stand among more rows; those between them are further deltas of the head and call before them."""
 
     rows: Ints
     """The row of each chunk, from 0; the first has row 0."""
@@ -161,11 +161,15 @@ class ChunkColumns:
         self._places: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._starts: list[float] = []
         self._taken = 0
-        """Rows so far."""
         self._rows = 0
         """Those of runs that are read as far as they came."""
         self._sound = 0
         """The number of batches that these came in."""
+
+    @property
+    def taken(self) -> int:
+        """Rows so far."""
+        return self._taken
 
     # --- in ----------------------------------------------------------------------------------------------------------
 
@@ -336,11 +340,10 @@ class ChunkColumns:
         return pd.DatetimeIndex(micros.view("M8[us]")).tz_localize("UTC").astype(TIMESTAMP)
 
     def _sparse(self, values: dict[int, str]) -> Any:
-        found = np.full(self._rows, np.nan, dtype=object)
-        if values:
-            texts = array_of(_ID, list(values.values()))
-            found[np.fromiter(values, np.int64, len(values))] = np.asarray(texts, dtype=object)
-        return pd.array(found, dtype="str")
+        texts = array_of(_ID, list(values.values()))
+        places = np.full(self._rows, -1, dtype=np.intp)
+        places[np.fromiter(values, np.intp, len(values))] = np.arange(len(values))
+        return texts.take(places, allow_fill=True)
 
 
 _NAT = np.iinfo(np.int64).min

@@ -11,12 +11,16 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
+from nbmastra._version import __version__
 from nbmastra.errors import RecordingError, SettingsError
 from nbmastra.frames.build import FUNCTIONS, TABLES, Columns
 from nbmastra.frames.columns import Column
 from nbmastra.frames.runs import Source, items
 
-__all__ = ["export"]
+__all__ = ["KEY", "export"]
+
+KEY = "nbmastra"
+"""Of a Parquet file's metadata: JSON with the name of its table."""
 
 _GROUP = 100_000
 """Rows that are written at once."""
@@ -38,7 +42,7 @@ def export(
         raise SettingsError(f"{path.name}: give a name that ends in {' or '.join(writers)}")
     chosen = TABLES[table].select(columns)
     rows = 0
-    with writers[path.suffix](path, chosen) as write:
+    with writers[path.suffix](path, TABLES[table].name, chosen) as write:
         for item in tqdm(list(items(source)), unit="run", delay=1, leave=False):
             try:
                 frame: pd.DataFrame = FUNCTIONS[table](item, columns=columns)
@@ -58,7 +62,7 @@ Write = Callable[[pd.DataFrame], None]
 
 
 @contextmanager
-def _parquet(path: Path, columns: tuple[Column[Any], ...]) -> Generator[Write]:
+def _parquet(path: Path, table: str, columns: tuple[Column[Any], ...]) -> Generator[Write]:
     try:
         import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
         from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
@@ -76,7 +80,8 @@ def _parquet(path: Path, columns: tuple[Column[Any], ...]) -> Generator[Write]:
     }
     names = arrow.dictionary(arrow.int32(), arrow.string())
     schema = arrow.schema(
-        [(column.name, names if column.dtype == "category" else types[column.dtype]) for column in columns]
+        [(column.name, names if column.dtype == "category" else types[column.dtype]) for column in columns],
+        metadata={KEY: json.dumps({"table": table, "version": __version__})},
     )
     waiting: list[Any] = []
     open_writer: Any = parquet.ParquetWriter
@@ -104,7 +109,7 @@ def _parquet(path: Path, columns: tuple[Column[Any], ...]) -> Generator[Write]:
 
 
 @contextmanager
-def _csv(path: Path, columns: tuple[Column[Any], ...]) -> Generator[Write]:
+def _csv(path: Path, _table: str, columns: tuple[Column[Any], ...]) -> Generator[Write]:
     with _replacing(path) as new, new.open("w", encoding="utf-8", newline="") as file:
         pd.DataFrame(columns=[column.name for column in columns]).to_csv(file, index=False)
         yield lambda frame: frame.to_csv(file, index=False, header=False)

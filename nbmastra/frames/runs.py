@@ -22,7 +22,20 @@ from nbmastra.prices import OwnPrices, price
 from nbmastra.recording import Recording, open_recording
 from nbmastra.usage import Usage
 
-__all__ = ["Place", "Run", "Source", "about", "batches", "forget", "items", "places", "recordings", "run_of", "runs"]
+__all__ = [
+    "Place",
+    "Run",
+    "Source",
+    "about",
+    "batches",
+    "forget",
+    "items",
+    "places",
+    "recordings",
+    "run_of",
+    "runs",
+    "shown",
+]
 
 Source = MastraModelOutput | RunState | str | Path | Shelf | Mapping[str, Any] | BaseModel | Iterable["Source"]
 """An output (live or finished), a fold's state, a recording, a folder of them, a glob pattern, or several of these;
@@ -32,6 +45,8 @@ Item = MastraModelOutput | RunState | Path
 Sink = Callable[["Run", list[Chunk], int], None]
 """Takes chunks of a run as they are read, and the number of the first one; they are folded already."""
 
+_AT_ONCE = 50_000
+"""Chunks of an output that are looked at together."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
 
@@ -141,10 +156,10 @@ def runs(
 ) -> Iterator[Run]:
     """The runs of a source, each folded, its chunks given to `sink`. A bar shows if it takes longer than a second.
 
-    `read` makes the run of an item in another way than `run_of`. A file that is no recording goes to `on_error` if that is given. Raises RecordingError, SettingsError.
+    `read` makes the run of an item in another way than `run_of`. A file that is no recording goes to `on_error` if
+    that is given. Raises RecordingError, SettingsError.
     """
-    found = list(items(source))
-    for item in tqdm(found, unit="run", delay=1, leave=False, disable=not progress or len(found) < 2):
+    for item in shown(source, progress=progress):
         if isinstance(item, Shelf):
             yield from map(_of_thread, item.threads())
             continue
@@ -156,6 +171,12 @@ def runs(
             on_error(item, error)
         else:
             yield run
+
+
+def shown(source: Source, *, progress: bool = True) -> Iterable[Item | Shelf]:
+    """The items of a source; a bar shows if what is done with them takes longer than a second."""
+    found = list(items(source))
+    return tqdm(found, unit="run", delay=1, leave=False, disable=not progress or len(found) < 2)
 
 
 def run_of(item: Item, sink: Sink | None = None, prices: OwnPrices | None = None) -> Run:
@@ -180,8 +201,12 @@ def batches(item: MastraModelOutput | Path, prices: OwnPrices | None = None) -> 
         return
     run = about(item, prices)
     chunks = item.log.items[:]  # first: what is in the log is folded already
-    run.events = len(chunks)
-    yield run, chunks, 0
+    if not chunks:
+        yield run, [], 0
+    for first in range(0, len(chunks), _AT_ONCE):
+        part = chunks[first : first + _AT_ONCE]
+        run.events += len(part)
+        yield run, part, first
 
 
 def _of_thread(kept: Kept) -> Run:

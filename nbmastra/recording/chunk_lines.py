@@ -77,7 +77,7 @@ class ChunkLines:
                     event += 1
                     continue
             self._now, self._event = now, event
-            if not self._any(line, times, chunks):
+            if not self._any(line, times, chunks, sound=True):
                 return
             now, event = self._now, self._event
             if chunks and chunks[-1].head.complete and chunks[-1].head.whole is None:
@@ -85,15 +85,15 @@ class ChunkLines:
                 known, make, kind = head.prefix, head.make, head.type
         self._now, self._event = now, event
 
-    def _any(self, line: bytes, times: list[float], chunks: list[Chunk]) -> bool:
-        """Any line; False if it is the last one that counts."""
+    def _any(self, line: bytes, times: list[float], chunks: list[Chunk], *, sound: bool = False) -> bool:
+        """Any line, `sound` if it is known to be JSON; False if it is the last one that counts."""
         if not line.strip():
             return True
         if line.startswith(b'{"end"'):
             self._end = _read_end(line)
             if self._end is not None:
                 return False
-        at, chunk = _read_line(line, self._now, self._event)
+        at, chunk = _read_line(line, self._now, self._event, sound)
         times.append(at)
         chunks.append(chunk)
         self._now = at
@@ -112,11 +112,11 @@ def _all_json(lines: list[bytes]) -> bool:
         return False
 
 
-def _read_line(line: bytes, now: float, event: int) -> tuple[float, Chunk]:
+def _read_line(line: bytes, now: float, event: int, sound: bool) -> tuple[float, Chunk]:
     """When a chunk came, and the chunk; a broken line is a `decode-error` chunk."""
     try:
         plain = _LINE.fullmatch(line)
-        if plain is not None and is_json(line):
+        if plain is not None and (sound or is_json(line)):
             return max(float(plain[1]), now), parse_chunk(plain[2], event=event)
         value = json.loads(line)  # "raw", or written by somebody else
         at = max(float(value["t"]), now)
