@@ -117,7 +117,7 @@ class Wanted:
         """The same as the server's filters; up to the start of the `newest` trace, so that pages stay as they are."""
         end = newest or (_iso(self.until) if self.until is not None else "")
         span = {key: value for key, value in (("start", _iso(self.since)), ("end", end)) if value}
-        return {"entityId": self.agent, "runId": self.run_id, "startedAt": json.dumps(span) if span else None}
+        return {"entityId": self.agent, "startedAt": json.dumps(span) if span else None}
 
     def has(self, row: dict[str, Any]) -> bool:
         """Whether a listed trace is one of them, whatever the server made of its filters."""
@@ -168,13 +168,19 @@ def _read(
     found = here if store is None else here | {id: trace for id, trace in store.read(kept) if trace is not None}
     for id in ids:
         if id in found:
-            history.add(found[id], http)
+            try:
+                history.add(found[id], http)
+            except RecursionError:
+                history.unread[id] = "its values are nested too deep"
             here.pop(id, None)
         elif id not in history.unread:
             history.unread[id] = "the cache lost it: ask again"
 
 
 # --- listing ---------------------------------------------------------------------------------------------------------
+
+Page = tuple[list[dict[str, Any]], dict[str, Any]]
+"""Topmost spans, newest first, and what is told of the page."""
 
 
 class _Listing:
@@ -229,25 +235,27 @@ class _Listing:
             found[id] = max(found.get(id, ""), as_text(row.get("updatedAt")) or as_text(row.get("endedAt")))
         return found
 
-    async def _first(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The first page, of the route and with the filters that the server knows."""
+    async def _first(self) -> Page:
+        """The first page, of the route that the server knows."""
         try:
             return await self._page(0)
         except NotFound:  # an older server
             self._path = "/observability/traces"
-        except BadRequest:
-            self._filtered = False
-        try:
-            return await self._page(0)
-        except BadRequest:
-            if not self._filtered:
-                raise
-            self._filtered = False
             return await self._page(0)
 
-    async def _page(self, page: int, newest: str = "") -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        asked = self._which.query(newest) if self._filtered else {"runId": self._which.run_id}
-        query = {"page": page, "perPage": self._per_page, **asked}
+    async def _page(self, page: int, newest: str = "") -> Page:
+        """A page; without filters from a server that refuses them."""
+        filters = self._which.query(newest) if self._filtered else {}
+        try:
+            return await self._ask(page, filters)
+        except BadRequest:
+            if not filters:
+                raise
+            self._filtered = False
+            return await self._ask(page, {})
+
+    async def _ask(self, page: int, filters: dict[str, Any]) -> Page:
+        query = {"page": page, "perPage": self._per_page, "runId": self._which.run_id, **filters}
         answer = json_dict(self._http, self._path, await self._http.get(self._path, query))
         return [as_dict(row) for row in as_list(answer.get("spans"))], as_dict(answer.get("pagination"))
 

@@ -49,7 +49,10 @@ class TraceStore:
 
     def put(self, id: str, trace: dict[str, Any], settled: bool, updated: str) -> bool:
         """Keep a trace in place of what was kept of it before; False if it couldn't be kept."""
-        blob = zlib.compress(json.dumps(trace, separators=(",", ":")).encode(), 3)
+        try:
+            blob = zlib.compress(json.dumps(trace, separators=(",", ":")).encode(), 3)
+        except RecursionError:
+            return False
         for _ in range(2):
             try:
                 with self._open() as db:
@@ -79,6 +82,7 @@ class TraceStore:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path.touch(mode=0o600)
         with closing(sqlite3.connect(self.path, timeout=5)) as db, db:
+            db.execute("pragma synchronous = off")  # what a crash takes is fetched again
             if db.execute("pragma user_version").fetchone()[0] != _VERSION:
                 db.execute("drop table if exists traces")
                 db.execute(f"pragma user_version = {_VERSION}")
