@@ -45,7 +45,8 @@ class _Tree:
         self.key: Any = -1  # of the newest value in `top`: -1 in a list, None in a dict that has none yet
         self.stack: list[tuple[Any, Any]] = []  # open ancestors of `top`, each with the key at which the next one hangs
         self.frozen: Any = None
-        self.stale = False
+        self.stale = False  # since the last snapshot
+        self.changed = False  # since the last `take_changed`
 
     def put(self, key: str, value: Any) -> None:
         top = self.top
@@ -54,7 +55,7 @@ class _Tree:
             top[key] = value
         else:
             top.append(value)
-        self.stale = True
+        self.stale = self.changed = True
 
     def open(self, key: str, kind: type[Any]) -> None:
         new = kind()
@@ -68,7 +69,7 @@ class _Tree:
         shown = self.top[self.key]
         if type(shown) is not type(value) or shown != value:
             self.top[self.key] = value
-            self.stale = True
+            self.stale = self.changed = True
 
     def grow(self, piece: str) -> None:
         """Append to the newest value, a string."""
@@ -79,7 +80,7 @@ class _Tree:
         top[key] = None  # the only other reference goes first: then += grows in place instead of copying
         text += piece
         top[key] = text
-        self.stale = True
+        self.stale = self.changed = True
 
     def snapshot(self) -> Any:
         """A copy of what is open, in which what is closed is shared, since it never changes again."""
@@ -182,6 +183,11 @@ class PartialJson:
     def snapshot(self) -> Any:
         """The value so far, which later feeds don't change; what is closed is shared, what is open copied on change."""
         return self._shown.snapshot()
+
+    def take_changed(self) -> bool:
+        """Whether the value that shows has changed since this was asked last."""
+        changed, self._shown.changed = self._shown.changed, False
+        return changed
 
     def close(self) -> Any:
         """Return the finished value; PartialJsonError if the text stopped being JSON or stops in the middle."""

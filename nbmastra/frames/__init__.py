@@ -20,6 +20,7 @@ from nbmastra.frames.build import (
     steps_df,
     tasks_df,
     threads_df,
+    timeline_df,
     tool_calls_df,
     usage_df,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "steps_df",
     "tasks_df",
     "threads_df",
+    "timeline_df",
     "tool_calls_df",
     "usage_df",
 ]

@@ -32,6 +32,7 @@ from nbmastra.frames.tables import (
     thread_rows,
     tool_call_rows,
 )
+from nbmastra.frames.timeline import TIMELINE, timeline_rows
 from nbmastra.frames.usage import USAGE, By, Reconciliation, Spent, grouper, spent, together
 from nbmastra.prices import OwnPrices
 
@@ -50,6 +51,7 @@ __all__ = [
     "steps_df",
     "tasks_df",
     "threads_df",
+    "timeline_df",
     "tool_calls_df",
     "usage_df",
 ]
@@ -249,10 +251,11 @@ sources_df = _function(SOURCES, source_rows)
 errors_df = _function(ERRORS, failure_rows)
 spans_df = _function(SPANS, span_rows, stray_spans)
 threads_df = _function(THREADS, thread_rows)
+timeline_df = _function(TIMELINE, timeline_rows)
 
 TABLES: dict[str, Table[Any]] = {
     table.name: table
-    for table in (RUNS, CHUNKS, STEPS, USAGE, TOOL_CALLS, TASKS, MESSAGES, SOURCES, ERRORS, THREADS, SPANS)
+    for table in (RUNS, CHUNKS, STEPS, USAGE, TOOL_CALLS, TASKS, MESSAGES, SOURCES, ERRORS, TIMELINE, THREADS, SPANS)
 }
 """All tables by the name of their function."""
 
@@ -266,6 +269,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "steps_df": steps_df,
     "tasks_df": tasks_df,
     "threads_df": threads_df,
+    "timeline_df": timeline_df,
     "tool_calls_df": tool_calls_df,
     "usage_df": usage_df,
 }
@@ -281,6 +285,10 @@ def _at_one_moment(run: Run) -> list[Spent]:
             return found
 
 
-def frame_of(name: str, out: Any, options: dict[str, Any]) -> pd.DataFrame:
-    """The table of that name of an output: what the output's own methods call."""
+def frame_of(name: str, out: Any, options: dict[str, Any]) -> Any:
+    """The table or picture of that name of an output: what the output's own methods call."""
+    if name == "timeline_chart":
+        from nbmastra.frames.plot import timeline  # an extra, and slow to import
+
+        return timeline(timeline_df(out))
     return FUNCTIONS[name](out, **options)

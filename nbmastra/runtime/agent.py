@@ -23,6 +23,7 @@ from nbmastra.runtime.caller_tools import caller_tools
 from nbmastra.runtime.control import LocalControl, WaitingRuns
 from nbmastra.runtime.conversation import Conversation, model_messages
 from nbmastra.runtime.extend import Dispatch, RunMemory, ToolSource
+from nbmastra.runtime.goals import GoalRecords
 from nbmastra.runtime.kept import restore_run
 from nbmastra.runtime.loop import AgentRun, RunSetup
 from nbmastra.runtime.model import Message, Model
@@ -30,6 +31,7 @@ from nbmastra.runtime.models import find_model
 from nbmastra.runtime.options import AnswerOptions, Instructions, StreamOptions, read_options, run_options
 from nbmastra.runtime.ready import Ready
 from nbmastra.runtime.source import Callbacks, LocalSource
+from nbmastra.runtime.structured import read_structured
 from nbmastra.runtime.subagents import AgentTool
 from nbmastra.runtime.wiring import make_extensions
 from nbmastra.tools import Tool, as_tools
@@ -79,9 +81,10 @@ class Agent:
         self.description = description
         self.instructions = instructions
         self.memory = memory
-        self.input_processors = list(input_processors)
-        self.output_processors = list(output_processors)
+        self.input_processors = input_processors
+        self.output_processors = output_processors
         self.goal = goal
+        self.goal_records = GoalRecords()
         self.mcp = list(mcp)
         self.dispatch = dispatch
         self._model = model
@@ -99,6 +102,7 @@ class Agent:
         self._waiting = WaitingRuns(self)
         self._carried: dict[str, StreamOptions] = {}
         """Options of the runs that wait, which hold for what follows an answer as well."""
+        make_extensions(self, self.default_options)  # what can't be right is said now
 
     # --- runs ------------------------------------------------------------------------------------------------------
 
@@ -366,6 +370,5 @@ def _tools_by_name(tools: Any) -> dict[str, Tool]:
 
 
 def _schema_of(options: StreamOptions) -> ObjectSchema | None:
-    structured = options.get("structured_output") or {}
-    schema = options.get("schema", structured.get("schema"))
-    return ObjectSchema(schema) if schema is not None else None
+    structured = read_structured(options)
+    return structured.schema if structured is not None else None

@@ -62,13 +62,17 @@ def data_chunk(data: dict[str, Any]) -> Chunk:
 
 
 def tripwire_chunk(
-    reason: str, *, retry: bool | None = None, metadata: Any = None, processor_id: str | None = None
+    reason: str,
+    *,
+    retry: bool | None = None,
+    metadata: Any = None,
+    processor_id: str | None = None,
+    run_id: str | None = None,
 ) -> Chunk:
     """A processor blocked the run."""
+    envelope = {"type": "tripwire"} if run_id is None else {"type": "tripwire", "runId": run_id, "from": "AGENT"}
     payload = {"reason": reason, "retry": retry, "metadata": metadata, "processorId": processor_id}
-    return build_chunk(
-        {"type": "tripwire", "payload": {key: value for key, value in payload.items() if value is not None}}
-    )
+    return build_chunk({**envelope, "payload": {key: value for key, value in payload.items() if value is not None}})
 
 
 _USAGE_NAMES = {

@@ -190,7 +190,7 @@ class Conversation:
         return {
             "all": [*self.earlier, *self.input, *self.response],
             "user": [] if self.resumed else list(self.input),
-            "nonUser": list(self.response),
+            "nonUser": [message for message in self.response if message["role"] != "user"],
         }
 
     def add_step(self, content: Sequence[Part], has_calls: bool) -> None:
@@ -202,7 +202,10 @@ class Conversation:
             self.response.append({"role": "tool", "content": []})
 
     def add_message(self, message: Message) -> None:
-        """Something that is said between two steps: feedback of a judge, for example."""
+        """Something that is said between two steps, such as a scorer's feedback.
+
+        What stands there as the user's, such as a judge's feedback, is said to the model only, and belongs to no step.
+        """
         self.response.append(message)
 
     def drop_step(self) -> None:
@@ -242,7 +245,8 @@ class Conversation:
     def step_messages(self, step: int) -> list[Message]:
         """The messages that a step added."""
         ends = [*self._steps[1:], len(self.response)]
-        return self.response[self._steps[step] : ends[step]]
+        added = self.response[self._steps[step] : ends[step]]
+        return [message for message in added if message["role"] != "user"]
 
     def step_content(self, step: int) -> list[Part]:
         """What a step holds: what the model said, and the results of its calls."""

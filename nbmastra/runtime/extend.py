@@ -1,6 +1,6 @@
 """Where others take part in a run: processors, structured output, goals, memory and background tasks.
 
-start ─▶ [ before_step ─▶ chunk, chunk … ─▶ after_model ─▶ tools ─▶ after_step ] … ─▶ finish
+start ─▶ [ next_step ─▶ before_step ─▶ chunk, chunk … ─▶ after_model ─▶ tools ─▶ after_step ] … ─▶ finish
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ class Extension:
 
     async def start(self, run: AgentRun) -> None:
         """Before the first step; not again when a suspended run goes on."""
+
+    async def next_step(self, run: AgentRun) -> None:
+        """A step follows whose request isn't made yet: what is added to the conversation here, the model reads."""
 
     async def before_step(self, run: AgentRun, step: ModelStep) -> None:
         """The request is made (`step.request`, to be replaced if wanted), the model not called yet."""

@@ -175,9 +175,14 @@ class AgentRun:
         except Tripwire as trip:
             self.failure = None
             self.finished = True
+            spoke = self.step is not None and self.step.spoke  # then the server's chunk doesn't name its run
             emit(
                 tripwire_chunk(
-                    trip.reason, retry=trip.retry or None, metadata=trip.metadata, processor_id=trip.processor_id
+                    trip.reason,
+                    retry=trip.retry or None,
+                    metadata=trip.metadata,
+                    processor_id=trip.processor_id,
+                    run_id=None if spoke else self.run_id,
                 )
             )
         except Exception as error:
@@ -197,16 +202,16 @@ class AgentRun:
             more = await self._after_answer()
         else:
             self._started = True
-            self._emit(self.writer.write("start", {"id": self.agent_id, "messageId": self.message_id}))
-            await asyncio.sleep(0)  # a run that is stopped already ends here
-            _ = self.model  # what is wrong with it is said before anything is asked of others
-            await self._instruct()
-            if self.setup.memory is not None and self.thread is not None and self.setup.recalls:
-                self.conversation.earlier[:0] = await self.setup.memory.recall(
-                    self.thread, self.resource or "", **self.setup.recall_options
-                )
-            for extension in self.extensions:
-                await extension.start(self)
+            start = self.writer.write("start", {"id": self.agent_id, "messageId": self.message_id})
+            try:
+                await asyncio.sleep(0)  # a run that is stopped already ends here
+                await self._prepare()
+            except Tripwire:
+                raise  # as on a server, where such a run never begins
+            except BaseException:
+                self._emit(start)
+                raise
+            self._emit(start)
             await self._keep(self.conversation.input)
             more = True
         while more:
@@ -218,6 +223,16 @@ class AgentRun:
             return
         self.finished = True
         await self.send(self.writer.share("finish", self.payloads.finish()))
+
+    async def _prepare(self) -> None:
+        _ = self.model  # what is wrong with it is said before anything is asked of others
+        await self._instruct()
+        if self.setup.memory is not None and self.thread is not None and self.setup.recalls:
+            self.conversation.earlier[:0] = await self.setup.memory.recall(
+                self.thread, self.resource or "", **self.setup.recall_options
+            )
+        for extension in self.extensions:
+            await extension.start(self)
 
     async def _instruct(self) -> None:
         given: Any = self.setup.instructions
@@ -245,6 +260,8 @@ class AgentRun:
 
     async def _run_step(self) -> bool:
         """One call of the model and its tools; True if another step follows."""
+        for extension in self.extensions:
+            await extension.next_step(self)
         self.payloads.refresh()
         step = self.step = ModelStep(len(self.results), self.message_id, self._request(), self.writer)
         for extension in self.extensions:

@@ -40,7 +40,11 @@ class AnswerOptions(TypedDict, total=False):
     model_settings: Mapping[str, Any] | None
     tool_choice: ToolChoice | None
     schema: Any
-    structured_output: Mapping[str, Any] | None
+    structured_output: Any
+    input_processors: Sequence[Any] | None
+    output_processors: Sequence[Any] | None
+    is_task_complete: Any
+    goal: Any
     memory: Mapping[str, Any] | None
     request_context: dict[str, Any] | None
     require_tool_approval: bool | Callable[..., Any] | None
@@ -71,7 +75,12 @@ class StreamOptions(AnswerOptions, total=False):
     max_steps: calls of the model at most, 5 by default; stop_when: a function of the steps so far, or several.
     model: in place of the agent's. model_settings: temperature, max_output_tokens, … tool_choice: auto, none, required
     or a tool's name.
-    schema: what the object must be, as in `structured_output={"schema": …}`, which takes further keys.
+    schema: what the object must be; structured_output: the same, or a dict of schema, model, instructions, mode (native
+    or instruct), error_strategy (strict, warn or fallback) and fallback_value.
+    input_processors, output_processors: in place of the agent's; see `nbmastra.runtime.processors`.
+    goal: in place of the agent's, a dict of objective, judge, max_runs and prompt; False for none.
+    is_task_complete: scorers, or a dict of scorers, strategy (all or any), parallel, timeout (seconds),
+    suppress_feedback and on_complete.
     memory: `{"thread": id, "resource": owner, "last_messages": n}`.
     request_context: a dict that instructions and tools can read.
     require_tool_approval: True, or a function of a tool's name and arguments. tool_call_concurrency: tools at a time.
