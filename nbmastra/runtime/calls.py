@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nbmastra.chunks import Chunk
 from nbmastra.chunks.built import encode_json
 from nbmastra.errors import ToolInputError
+from nbmastra.fold.reading import as_dict
 from nbmastra.runtime.chunks_out import data_chunk, error_json
 from nbmastra.runtime.conversation import result_output
 from nbmastra.runtime.step import ModelStep, StepCall
@@ -52,7 +53,7 @@ async def run_calls(run: AgentRun, step: ModelStep, calls: Sequence[StepCall]) -
         while todo or running:
             while todo and len(running) < limit:
                 call = todo.popleft()
-                running[asyncio.create_task(_run_call(run, step, call))] = call
+                running[asyncio.create_task(_run_call(run, call))] = call
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             ended = [(task, running.pop(task)) for task in done]
             for task, call in sorted(ended, key=lambda one: (one[1].state != "failed", place[one[1].id])):
@@ -72,7 +73,7 @@ def _may_ask(run: AgentRun, call: StepCall) -> bool:
     return bool(run.options.require_tool_approval) or (tool is not None and bool(tool.require_approval))
 
 
-async def _run_call(run: AgentRun, step: ModelStep, call: StepCall) -> None:
+async def _run_call(run: AgentRun, call: StepCall) -> None:
     """Settle a call's state; raises only if cancelled."""
     if call.state == "denied":
         return
@@ -81,11 +82,11 @@ async def _run_call(run: AgentRun, step: ModelStep, call: StepCall) -> None:
         if tool is None:
             names = ", ".join(run.tool_names) or "none"
             raise ToolNotFoundError(f'There is no tool "{call.name}". Tools: {names}. Use one of these exact names.')
-        arguments = tool.parse(call.text)
+        arguments = tool.parse(_for_tool(run, call))
         if call.state != "approved" and await _needs_approval(run, tool, call, arguments):
             call.state, call.suspended = "waiting", {"kind": "approval", "name": call.name, "args": call.wire_args}
             return
-        call.result = await _run_tool(run, step, tool, call, arguments)
+        call.result = await _run_tool(run, tool, call, arguments)
         call.state = "waiting" if call.suspended is not None else "done"
     except ToolInputError as error:
         call.state, call.result = "done", error.to_result()
@@ -94,6 +95,15 @@ async def _run_call(run: AgentRun, step: ModelStep, call: StepCall) -> None:
         call.suspended = {"kind": "data", "payload": suspended.data, "schema": suspended.resume_schema}
     except Exception as error:
         call.state, call.result = "failed", error
+
+
+def _for_tool(run: AgentRun, call: StepCall) -> Any:
+    """The arguments as the model wrote them, without what is meant for whoever dispatches the call."""
+    args = as_dict(call.args)
+    if run.dispatch is None or "_background" not in args:
+        return call.text
+    call.background = args["_background"]
+    return {key: value for key, value in args.items() if key != "_background"}
 
 
 async def _needs_approval(run: AgentRun, tool: Tool, call: StepCall, arguments: dict[str, Any]) -> bool:
@@ -106,17 +116,16 @@ async def _needs_approval(run: AgentRun, tool: Tool, call: StepCall, arguments: 
     return bool(wanted) or await tool.needs_approval(arguments)
 
 
-async def _run_tool(run: AgentRun, step: ModelStep, tool: Tool, call: StepCall, arguments: dict[str, Any]) -> Any:
+async def _run_tool(run: AgentRun, tool: Tool, call: StepCall, arguments: dict[str, Any]) -> Any:
     if isinstance(tool, AgentTool):
         return await tool.run_nested(run, call, arguments)
-    context = make_context(run, call)
 
-    async def run_tool(given: ToolContext) -> Any:
-        return await tool.run(arguments, given)
+    async def run_tool(context: ToolContext | None = None) -> Any:
+        return await tool.run(arguments, context or make_context(run, call))
 
     if run.dispatch is not None:
         return await run.dispatch(run, call, tool, run_tool)
-    return await run_tool(context)
+    return await run_tool()
 
 
 def make_context(run: AgentRun, call: StepCall) -> ToolContext:

@@ -93,11 +93,12 @@ class ToolSource(Protocol):
         ...
 
 
-RunTool = Callable[[ToolContext], Awaitable[Any]]
-"""Runs the tool, with checked arguments, in this context; gives JSON."""
+RunTool = Callable[[ToolContext | None], Awaitable[Any]]
+"""Runs the tool with its checked arguments; gives JSON. Without a context, in one that writes into the run."""
 
 Dispatch = Callable[["AgentRun", "StepCall", Tool, RunTool], Awaitable[Any]]
-"""Decides how a call runs: at once (`await run_tool(context)`), or somewhere else, with a placeholder as its result.
+"""Decides how a call runs: at once (`await run_tool(None)`), or somewhere else, with a placeholder as its result.
 
-Source: Mastra's background tasks. `call.context()` makes the context, `call.metadata` goes into the result's chunk.
+`call.background` is what the model asked for (`_background`), `call.metadata` goes into the result's chunk.
+Source: Mastra's background tasks.
 """

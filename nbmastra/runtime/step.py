@@ -57,6 +57,8 @@ class StepCall:
     suspended: dict[str, Any] | None = None
     """What a call that waits asks: kind, payload and schema, and what a sub-agent keeps."""
     resume_data: Any = None
+    background: Any = None
+    """What the model asked for as `_background`, where calls can run in the background."""
     nested: Any = None
     """The run of a sub-agent that waits within this call."""
 
