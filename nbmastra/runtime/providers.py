@@ -13,11 +13,12 @@ from nbmastra.runtime.model import Model
 __all__ = ["known_models", "resolve_model"]
 
 _EXTRA = "pip install 'nbmastra[models]'"
+_LOCAL = ("ollama", "vllm", "litellm", "openrouter", "azure", "deepseek", "together")  # of which no model is listed
 _OURS = ("openai", "anthropic", "google", "google-genai")  # of the extra `models`
 
 
 def resolve_model(model: object) -> Model:
-    """The model of a name like `openai:gpt-5-mini`, of a pydantic-ai `Model`, or a `Model` of ours as it is.
+    """The model of a name like `openai:gpt-6-luna`, of a pydantic-ai `Model`, or a `Model` of ours as it is.
 
     Raises SettingsError: an unknown name (with the nearest), what to install, which key to set.
     """
@@ -30,7 +31,7 @@ def resolve_model(model: object) -> Model:
         if isinstance(model, adapter.models.Model):
             return adapter.ProviderModel(model)
     raise SettingsError(
-        f"model= takes a name such as 'openai:gpt-5-mini', a pydantic-ai Model or a ScriptedModel; not {model!r:.60}"
+        f"model= takes a name such as 'openai:gpt-6-luna', a pydantic-ai Model or a ScriptedModel; not {model!r:.60}"
     )
 
 
@@ -71,13 +72,24 @@ def _to_install(name: str, said: str) -> str:
     return f"a package: {_EXTRA}" if extra in _OURS else f"a package: pip install 'pydantic-ai-slim[{extra}]'"
 
 
+def _nearest(name: str) -> str | None:
+    known = known_models()
+    provider, colon, model = name.rpartition(":")
+    if same := [other for other in known if model and other.partition(":")[2] == model]:
+        return min(same, key=len) if not provider else get_close_matches(name, same, 1, 0)[0]
+    if similar := get_close_matches(name, known, 1, 0.6):
+        return similar[0]
+    prefixes = {other.partition(":")[0] for other in known} | set(_LOCAL)
+    similar = get_close_matches(provider, prefixes, 1, 0.7) if colon else []
+    return f"{similar[0]}:{model}" if similar else None
+
+
 def _refusal(name: str, said: str) -> str:
     """What pydantic-ai refuses, as one line about our own words."""
     if said.startswith("Unknown model"):
-        found = re.search(r"Did you mean '([^']+)'", said)
-        nearest = [found[1]] if found else get_close_matches(name, known_models(), 1, 0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else "write provider:model, such as 'openai:gpt-5-mini'"
-        return f"unknown model {name!r}: {hint}"
+        nearest = _nearest(name[:80])
+        hint = f"did you mean {nearest!r}?" if nearest else "write provider:model, such as 'openai:gpt-6-luna'"
+        return f"unknown model {name[:80]!r}: {hint}"
     variables = list(dict.fromkeys(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", said)))
     if variables:
         return f"model {name!r} needs {' or '.join(variables)}: set it in the environment, or by os.environ in a cell"
