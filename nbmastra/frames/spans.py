@@ -63,8 +63,10 @@ SPANS = Table[SpanRow](
         Column("span_id", "str", "Id of the span.", _text("spanId")),
         Column("parent_span_id", "str", "The span that it is part of.", _text("parentSpanId")),
         Column("name", "str", "Its name.", _text("name")),
-        Column("span_type", "category", "What it is: agent_run, processor_run, workflow_step …", _text("spanType")),
-        Column("entity_type", "category", "Of what it is: agent, tool, input_processor …", _text("entityType")),
+        Column(
+            "span_type", "category", "What it is: agent_run, processor_run, workflow_step and more.", _text("spanType")
+        ),
+        Column("entity_type", "category", "Of what it is: agent, tool, input_processor and more.", _text("entityType")),
         Column("entity_id", "category", "Id of the agent, tool, processor or workflow.", _text("entityId")),
         Column("thread_id", "str", "The conversation.", lambda row: row.about("threadId")),
         Column("resource_id", "str", "Whose conversation it is.", lambda row: row.about("resourceId")),
