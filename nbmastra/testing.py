@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 from nbmastra.errors import SettingsError
+from nbmastra.recording.varied import varied_runs
 from nbmastra.runtime.model import (
     FileMade,
     Finish,
@@ -50,6 +51,7 @@ __all__ = [
     "source",
     "think",
     "usage",
+    "varied_runs",
     "warn",
 ]
 

@@ -184,6 +184,7 @@ def usage_df(
         for row in together(finest, by):
             rows.add(row)
     frame = rows.frame()
+    frame.attrs["by"] = by
     frame.attrs["reconciliation"] = sums.to_dict()
     return unread.with_frame(frame)
 

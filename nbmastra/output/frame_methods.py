@@ -59,6 +59,14 @@ class FrameMethods:
         """One row per thing that went wrong."""
         return self._frame("errors_df", columns=columns)
 
+    def timeline_df(self, columns: Columns = None) -> pd.DataFrame:
+        """One row per span of time: turns, steps, reasoning and text, tool calls, inner runs, background tasks."""
+        return self._frame("timeline_df", columns=columns)
+
+    def timeline_chart(self) -> Any:
+        """The run over time, as a `Picture` that stays in the notebook. Raises SettingsError without the extra `plot`."""
+        return self._frame("timeline_chart")
+
     def _frame(self, name: str, **options: Any) -> pd.DataFrame:
         if hooks.frame is None:
             raise SettingsError("tables need `import nbmastra`")
