@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from nbmastra.client.agent_routes import AgentRoutes, begin, run_context
 from nbmastra.client.answers import Question, RemoteControl, carried_options, send_answer
 from nbmastra.client.budgets import Bounds, make_limits, priced
+from nbmastra.client.client_tools import ClientToolRun, split_client_tools
 from nbmastra.client.decode import ChunkDecoder
 from nbmastra.client.generate import full_output
 from nbmastra.client.http import Http
@@ -21,6 +22,7 @@ from nbmastra.client.request import Request
 from nbmastra.client.source import HttpSource
 from nbmastra.client.subscribe import SubscribeSource
 from nbmastra.client.suspended import SuspendedRuns, suspended_runs
+from nbmastra.errors import SettingsError
 from nbmastra.messages import Messages, message_records
 from nbmastra.output import Answer, FullOutput, Limits, MastraModelOutput, ObjectSchema, Source
 from nbmastra.prices import OwnPrices
@@ -57,6 +59,7 @@ class RemoteAgent:
         max_steps: int | None = None,
         run_id: str | None = None,
         require_tool_approval: bool | None = None,
+        client_tools: Any = None,
         reconnect: bool = False,
         idle_timeout: float | None = None,
         max_seconds: float | None = None,
@@ -72,11 +75,13 @@ class RemoteAgent:
         memory: `{"thread": …, "resource": …}`.
         schema: what the object must be: pydantic model, any type, TypeAdapter or JSON schema. `structured_output` is
         the long form, with further keys beside it.
+        client_tools: functions of this process that the agent may call, a list, or a dict by name (see `tool`); what
+        the agent asks is run here, and the run goes on with the result. A dict of the wire's own dicts is passed on.
         reconnect: of a durable agent: observe the run on if the connection breaks. Servers that abort a run when its
         client leaves (`@mastra/hono`) make it end as cancelled, with that reason.
         idle_timeout … prices: bounds of the run, see `nbmastra.client.budgets.Bounds`.
-        options: everything else that the server takes (`model_settings`, `request_context`, `client_tools` …), passed
-        on in camelCase.
+        options: everything else that the server takes (`model_settings`, `request_context` …), passed on in
+        camelCase.
 
         Raises SettingsError at once; AgentNotFound, BadRequest, ServerUnreachable, PriceUnknown and other ClientErrors
         when awaited.
@@ -90,8 +95,12 @@ class RemoteAgent:
             prices=prices,
         )
         limits = make_limits(bounds)
+        client, declared = split_client_tools(client_tools)
+        if client is not None and reconnect:
+            raise SettingsError("reconnect= and client_tools= don't go together: observing a run can't answer it")
         named = {
             "memory": memory,
+            "client_tools": declared,
             "structured_output": structured,
             "max_steps": max_steps,
             "run_id": run_id or (str(uuid.uuid4()) if reconnect else None),
@@ -102,13 +111,16 @@ class RemoteAgent:
         async def open_stream() -> MastraModelOutput:
             priced_limits = await self._priced(limits, bounds)
             stream = await self._routes.stream("/stream", body)
-            source: Source = (
-                ReconnectingSource(self._routes, stream, body["runId"])
-                if reconnect
-                else HttpSource(stream, ChunkDecoder(self._http.max_event_bytes))
-            )
+            source: Source
+            run: ClientToolRun | None = None
+            if reconnect:
+                source = ReconnectingSource(self._routes, stream, body["runId"])
+            else:
+                source = HttpSource(stream, ChunkDecoder(self._http.max_event_bytes))
+                if client is not None:
+                    source = run = client.start(self._routes, source, body)
             out = MastraModelOutput(
-                control=RemoteControl(self._routes, carried_options(body)),
+                control=RemoteControl(self._routes, carried_options(body), run),
                 schema=checked,
                 agent=self.id,
                 prompt=_prompt(body["messages"]),
@@ -148,6 +160,8 @@ class RemoteAgent:
         suspended, and is answered by `approve_tool_call` or `resume_stream` with its `run_id`.
         """
         checked, structured = schema_options(schema, structured_output)
+        if split_client_tools(options.get("client_tools"))[0] is not None:
+            raise SettingsError("client_tools= are for stream(): await (await agent.stream(…)).get_full_output()")
         named = {
             "memory": memory,
             "structured_output": structured,
@@ -257,7 +271,8 @@ class RemoteAgent:
         reason: str | None = None,
         data: Any = None,
     ) -> Request[MastraModelOutput]:
-        checked, body, bounds = answer_options(options)
+        client, declared = split_client_tools(options.get("client_tools"))
+        checked, body, bounds = answer_options({**options, "client_tools": declared})
         limits = make_limits(bounds)
         question = Question(run_id, tool_call_id)
 
@@ -271,6 +286,7 @@ class RemoteAgent:
                 options=body,
                 schema=checked,
                 limits=await self._priced(limits, bounds),
+                client=client,
             )
 
         return begin(self._http.engine, send)

@@ -6,11 +6,12 @@ the server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nbmastra.client.agent_routes import AgentRoutes, run_context
+from nbmastra.client.client_tools import ClientToolRun, ClientTools
 from nbmastra.client.decode import ChunkDecoder
 from nbmastra.client.refusals import clean
 from nbmastra.client.source import HttpSource
@@ -18,7 +19,7 @@ from nbmastra.engine import Engine
 from nbmastra.errors import AlreadyResumed, ClientError, ControlError, ServerError
 from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.fold.reading import as_dict, as_list
-from nbmastra.output import Answer, Limits, MastraModelOutput, ObjectSchema
+from nbmastra.output import Answer, Limits, MastraModelOutput, ObjectSchema, Source
 
 __all__ = ["Claims", "Question", "RemoteControl", "carried_options", "claims_of", "send_answer"]
 
@@ -81,9 +82,12 @@ class RemoteControl:
 
     can = frozenset({"approve", "decline", "resume", "observe"})
 
-    def __init__(self, routes: AgentRoutes, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, routes: AgentRoutes, options: Mapping[str, Any] | None = None, run: ClientToolRun | None = None
+    ) -> None:
         self._routes = routes
         self._options = dict(options or {})
+        self._run = run
 
     async def answer(
         self,
@@ -95,6 +99,9 @@ class RemoteControl:
         data: Any = None,
     ) -> MastraModelOutput:
         """Send an answer; gives the output that goes on. Raises AlreadyResumed, ClientError."""
+        if self._run is not None and self._run.waiting is not None:
+            run = self._run.answer(call.tool_call_id, answer, reason=reason, data=data)
+            return _output(self._routes, run, self._options, run, out.schema, out.limits, out, (call.tool_call_id,))
         run_id = call.run_id or out.run_id
         if not run_id:
             raise ControlError(f"{call.tool_name} can't be answered: its stream tells no run id")
@@ -109,6 +116,7 @@ class RemoteControl:
             schema=out.schema,
             limits=out.limits,
             previous=out,
+            client=self._run.client if self._run is not None else None,
         )
 
 
@@ -123,6 +131,7 @@ async def send_answer(
     schema: ObjectSchema | None = None,
     limits: Limits | None = None,
     previous: MastraModelOutput | None = None,
+    client: ClientTools | None = None,
 ) -> MastraModelOutput:
     """Answer a question, as the routes of an agent want it. Raises AlreadyResumed, ClientError."""
     carried = dict(options or {})
@@ -139,20 +148,35 @@ async def send_answer(
         if isinstance(error, ServerError) and _NOT_SUSPENDED in str(error):
             raise _second(question) from None
         raise
+    run = client.start(routes, source, carried) if client is not None else None
+    answered = (question.tool_call_id,) if question.tool_call_id else ()
+    out = _output(routes, run or source, carried, run, schema, limits, previous, answered)
+    out.on_done(lambda: claims.release(place, question))
+    return out
+
+
+def _output(
+    routes: AgentRoutes,
+    source: Source,
+    options: Mapping[str, Any],
+    run: ClientToolRun | None,
+    schema: ObjectSchema | None,
+    limits: Limits | None,
+    previous: MastraModelOutput | None,
+    answered: Sequence[str],
+) -> MastraModelOutput:
     out = MastraModelOutput(
-        control=RemoteControl(routes, carried),
+        control=RemoteControl(routes, options, run),
         schema=schema,
         agent=routes.id,
         previous=previous,
-        until_idle="untilIdle" in body,
+        until_idle="untilIdle" in options,
         limits=limits,
-        answered={question.tool_call_id} if question.tool_call_id else (),
-        context=dict(previous.context) if previous is not None else run_context(routes.http, carried.get("memory")),
+        answered=answered,
+        context=dict(previous.context) if previous is not None else run_context(routes.http, options.get("memory")),
         engine=routes.http.engine,
     )
-    out.start(source)
-    out.on_done(lambda: claims.release(place, question))
-    return out
+    return out.start(source)
 
 
 async def _is_listed(routes: AgentRoutes, question: Question, options: Mapping[str, Any]) -> bool:

@@ -44,7 +44,7 @@ def decide(state: RunState, *, done: bool, cancelled: str, failure: str) -> Endi
         return Ending(
             "cancelled", "aborted at the server", "cancelled", "info", "Stopped", "The run was aborted at the server."
         )
-    if state.waiting and (turn is None or not finished or turn.finish_reason == "suspended"):
+    if state.waiting and (turn is None or not finished or turn.awaits_caller or turn.finish_reason == "suspended"):
         return _suspended(state)
     if turn is None and state.turn is not None and state.turn.finish_reason == "suspended":
         return _finished("suspended")
