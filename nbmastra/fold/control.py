@@ -125,8 +125,16 @@ def on_finish(state: RunState, chunk: Chunk, at: float) -> None:
                     call.status = "pending"  # a client tool: whoever asked runs it and goes on
                     turn.awaits_caller = True
                     state.touch(call)
+    if reason == "tripwire" and state.tripwire is None and not state.aborted:
+        state.tripwire = _tripwire_of_step(chunk)
     if state.tripwire is not None and reason not in ("tripwire", "error", "abort"):
         state.tripwire = None  # a retry was accepted
+
+
+def _tripwire_of_step(chunk: Chunk) -> dict[str, Any] | None:
+    """Why a processor rejected the last step: no tripwire chunk says it. Source: @mastra/core 1.71."""
+    steps = as_list(as_dict(as_dict(chunk.raw_payload()).get("output")).get("steps"))
+    return as_dict(as_dict(steps[-1]).get("tripwire")) or None if steps else None
 
 
 def _usage(finish: _Finish, result: _StepResult) -> Usage:

@@ -300,7 +300,8 @@ class AgentRun:
         return await self._end_step(step)
 
     async def _end_step(self, step: ModelStep) -> bool:
-        if any(call.state in ("waiting", "called") for call in step.pending) and step.continued:
+        unsettled = step.rejection is None and any(call.state in ("waiting", "called") for call in step.pending)
+        if unsettled and step.continued:
             return False
         if any(call.state == "left" for call in step.calls):
             step.continued = False
@@ -391,6 +392,7 @@ class AgentRun:
             self.retries += 1
             step.continued, step.reason = True, "retry"
             self.conversation.drop_step()
+            self.payloads.drop_step()
             self.conversation.feedback = _FEEDBACK.format(trip.reason)
         else:
             step.reason = "tripwire"

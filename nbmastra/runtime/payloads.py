@@ -83,6 +83,10 @@ class Payloads:
         self._steps = [*self._steps, noted]
         self._message_ids.append(step.message_id)
 
+    def drop_step(self) -> None:
+        """The last step's messages were taken back; that there was such a step is told all the same."""
+        self._message_ids.pop()
+
     def refresh(self) -> None:
         """Another step begins: the last one's content has its tools' results by now."""
         if self._steps and "tripwire" not in self._steps[-1]:
