@@ -25,8 +25,10 @@ from nbmastra.hooks import hooks
 if TYPE_CHECKING:
     from nbmastra.client import MastraClient, RemoteAgent
     from nbmastra.config import configure
+    from nbmastra.demo import demo_agent
     from nbmastra.output import MastraModelOutput
-    from nbmastra.recording import RecordedAgent, demo_agent, demo_recording, load_recording, record, replay
+    from nbmastra.recording import RecordedAgent, demo_recording, load_recording, record, replay
+    from nbmastra.run_diff import diff
     from nbmastra.runtime import Agent
     from nbmastra.tools import tool
     from nbmastra.widgets.replay import Replay
@@ -48,6 +50,7 @@ __all__ = [
     "configure",
     "demo_agent",
     "demo_recording",
+    "diff",
     "load_recording",
     "parse_chunk",
     "record",
@@ -64,12 +67,13 @@ _LAZY = {
     "RemoteAgent": "nbmastra.client",
     "configure": "nbmastra.config",
     "RecordedAgent": "nbmastra.recording",
-    "demo_agent": "nbmastra.recording",
+    "demo_agent": "nbmastra.demo",
     "demo_recording": "nbmastra.recording",
     "load_recording": "nbmastra.recording",
     "record": "nbmastra.recording",
     "replay": "nbmastra.recording",
     "Replay": "nbmastra.widgets.replay",
+    "diff": "nbmastra.run_diff",
     "RunView": "nbmastra.widgets.run_view",
     "snapshot": "nbmastra.widgets.snapshot",
 }

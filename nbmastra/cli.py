@@ -15,7 +15,7 @@ from nbmastra.client import MastraClient
 from nbmastra.doctor import examine, report
 from nbmastra.errors import NbMastraError, RunError, SettingsError
 from nbmastra.output import MastraModelOutput
-from nbmastra.recording import demo_recording, record, replay
+from nbmastra.recording import record, replay
 from nbmastra.run_options import RUN_OPTIONS, Option, bare_until_idle, start_run, stream_options
 from nbmastra.run_printer import RunPrinter, look_for, print_json, print_run
 from nbmastra.terminal import clean_line, clean_text
@@ -64,11 +64,13 @@ def _stream(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    return _show(replay(demo_recording(), args.speed), args)
+    from nbmastra.demo import PROMPT, demo_agent  # here: no other command needs agents of its own
+
+    return _show(start_run(demo_agent(speed=args.speed), PROMPT, {}), args)
 
 
 def _replay(args: argparse.Namespace) -> int:
-    return _show(replay(args.file, args.speed), args)
+    return _show(replay(args.file, args.speed, start=args.start), args)
 
 
 def _agents(args: argparse.Namespace) -> int:
@@ -108,6 +110,17 @@ def _export(args: argparse.Namespace) -> int:
     rows = export(args.folder, args.file, args.table)
     print(f"{args.file}: {rows:,} rows of {args.table}")
     return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from nbmastra.run_diff import diff
+
+    found = diff(args.a, args.b)
+    if args.json:
+        print(found.df.to_json(orient="records", indent=2, default_handler=str))
+    else:
+        print(found)
+    return 0 if found.same else FAILED
 
 
 def _show(out: MastraModelOutput, args: argparse.Namespace) -> int:
@@ -189,9 +202,10 @@ def _parser() -> _Parser:
     stream.add_argument("--record", type=Path, metavar="FILE", help="record the run (.jsonl, .jsonl.gz)")
     _add_look(stream)
 
-    demo = _command(commands, "demo", _demo, "show a recorded run of a real server; needs none")
+    demo = _command(commands, "demo", _demo, "ask an agent that needs no server and no key")
     again = _command(commands, "replay", _replay, "show a recorded run once more")
     again.add_argument("file", type=Path, metavar="FILE")
+    again.add_argument("--start", type=float, metavar="S", default=0.0, help="what came in the first S seconds at once")
     for command in (demo, again):
         command.add_argument(
             "--speed", type=_speed, default=1.0, metavar="X", help="times its own pace, like 10; max: all at once"
@@ -210,6 +224,11 @@ def _parser() -> _Parser:
     export.add_argument(
         "--table", metavar="TABLE", default="chunks_df", help="runs_df, steps_df, usage_df, tool_calls_df … (chunks_df)"
     )
+
+    differ = _command(commands, "diff", _diff, "compare two recorded runs; exit code 1 if they differ")
+    differ.add_argument("a", type=Path, metavar="A", help="a recording")
+    differ.add_argument("b", type=Path, metavar="B", help="the one to compare it with")
+    differ.add_argument("--json", action="store_true", help="all that was compared, as JSON")
 
     agents = _command(commands, "agents", _agents, "list the server's agents")
     _add(agents, RUN_OPTIONS[0])

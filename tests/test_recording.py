@@ -24,7 +24,6 @@ from pydantic import BaseModel
 from nbmastra import (
     MastraModelOutput,
     RecordedAgent,
-    demo_agent,
     demo_recording,
     load_recording,
     parse_chunk,
@@ -472,12 +471,12 @@ def test_the_demo_shows_what_an_agent_can_do() -> None:
 
 
 async def test_a_recording_stands_in_for_an_agent() -> None:
-    agent = demo_agent(speed=None)
+    agent = RecordedAgent(demo_recording(), speed=None)
     out = await agent.stream("anything", memory={"thread": "t"})
     assert agent.id == out.agent == "trip"
     assert "trip" in repr(agent)
     with pytest.raises(RecordingError, match="there is trip"):
-        demo_agent("nope")
+        demo_recording("nope")
     with pytest.raises(RecordingError):
         RecordedAgent("nowhere.jsonl")
 

@@ -10,22 +10,25 @@ last whole line. `.gz` and `.zst` files are compressed the same way. Headers and
 
 from __future__ import annotations
 
-from nbmastra.recording.agents import RecordedAgent, demo_agent, demo_recording
+from nbmastra.recording.agents import RecordedAgent, demo_recording
 from nbmastra.recording.dumps import from_client_js
 from nbmastra.recording.journal import record
 from nbmastra.recording.lines import json_line
-from nbmastra.recording.reader import Recording, load_recording, open_recording, replay
+from nbmastra.recording.playback import Playback, ReplayedOutput
+from nbmastra.recording.reader import Recording, load_recording, open_playback, open_recording, replay
 from nbmastra.recording.traces import TraceRuns, runs_of_trace
 
 __all__ = [
+    "Playback",
     "RecordedAgent",
     "Recording",
+    "ReplayedOutput",
     "TraceRuns",
-    "demo_agent",
     "demo_recording",
     "from_client_js",
     "json_line",
     "load_recording",
+    "open_playback",
     "open_recording",
     "record",
     "replay",

@@ -10,7 +10,7 @@ from nbmastra.errors import RecordingError
 from nbmastra.output import MastraModelOutput
 from nbmastra.recording.reader import read_header, replay
 
-__all__ = ["RecordedAgent", "demo_agent", "demo_recording"]
+__all__ = ["RecordedAgent", "demo_recording"]
 
 
 class RecordedAgent:
@@ -42,8 +42,3 @@ def demo_recording(name: str = "trip") -> Path:
         names = ", ".join(sorted(path.stem for path in folder.glob("*.jsonl")))
         raise RecordingError(f"no demo {name!r}; there is {names}")
     return path
-
-
-def demo_agent(name: str = "trip", *, speed: float | None = 1.0) -> RecordedAgent:
-    """An agent that needs no server: it replays a recorded run that comes with the package."""
-    return RecordedAgent(demo_recording(name), speed=speed)

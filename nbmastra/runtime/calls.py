@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nbmastra.chunks import Chunk
@@ -15,7 +17,7 @@ from nbmastra.runtime.chunks_out import data_chunk, error_json
 from nbmastra.runtime.conversation import result_output
 from nbmastra.runtime.step import ModelStep, StepCall
 from nbmastra.runtime.subagents import AgentTool
-from nbmastra.tools import Tool, ToolContext, ToolSuspended
+from nbmastra.tools import SchemaTool, Tool, ToolContext, ToolSuspended
 
 if TYPE_CHECKING:
     from nbmastra.runtime.loop import AgentRun
@@ -82,6 +84,9 @@ async def _run_call(run: AgentRun, call: StepCall) -> None:
         if tool is None:
             names = ", ".join(run.tool_names) or "none"
             raise ToolNotFoundError(f'There is no tool "{call.name}". Tools: {names}. Use one of these exact names.')
+        if isinstance(tool, SchemaTool) and "jsonschema" not in sys.modules:
+            # With all its formats it may take seconds to import; the engine's loop is everybody's.
+            await asyncio.to_thread(import_module, "jsonschema")
         arguments = tool.parse(_for_tool(run, call))
         if call.state != "approved" and await _needs_approval(run, tool, call, arguments):
             call.state, call.suspended = "waiting", {"kind": "approval", "name": call.name, "args": call.wire_args}

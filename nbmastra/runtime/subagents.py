@@ -5,10 +5,15 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
 from nbmastra.chunks import Chunk
+from nbmastra.errors import ToolInputError
 from nbmastra.runtime.model import Message
 from nbmastra.runtime.step import StepCall
-from nbmastra.tools import SchemaTool, ToolContext
+from nbmastra.tools import Tool, ToolContext
+from nbmastra.tools.base import check_name
 
 if TYPE_CHECKING:
     from nbmastra.runtime.agent import Agent
@@ -16,30 +21,51 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentTool"]
 
-_PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "prompt": {"type": "string", "description": "What the agent shall do"},
-        "threadId": {"type": ["string", "null"], "description": "Thread to continue, if any"},
-        "resourceId": {"type": ["string", "null"], "description": "Owner of that thread"},
-        "instructions": {"type": ["string", "null"], "description": "Instructions besides the agent's own"},
-        "maxSteps": {"type": ["integer", "null"], "minimum": 1, "description": "At most so many steps"},
-    },
-    "required": ["prompt"],
-}
+
+class _Arguments(BaseModel):
+    """What the model says to a sub-agent. Source: Mastra, the input of `agent-…` tools."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    prompt: str = Field(description="What the agent shall do")
+    thread_id: str | None = Field(None, description="Thread to continue, if any")
+    resource_id: str | None = Field(None, description="Owner of that thread")
+    instructions: str | None = Field(None, description="Instructions besides the agent's own")
+    max_steps: int | None = Field(None, ge=1, description="At most so many steps")
 
 
 class SubAgentError(Exception):
     """The run of a sub-agent failed."""
 
 
-class AgentTool(SchemaTool):
+_PARAMETERS = _Arguments.model_json_schema()
+
+
+class AgentTool(Tool):
     """An agent that another may call. Source: Mastra, `agents` of an agent."""
 
     def __init__(self, name: str, agent: Agent) -> None:
-        super().__init__(f"agent-{name}", agent.description or f"Agent: {name}", _PARAMETERS, _not_here)
+        self.name = check_name(f"agent-{name}")
+        self.description = agent.description or f"Agent: {name}"
         self.agent = agent
         self.agent_name = name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+        return _PARAMETERS
+
+    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by their names on the wire. Raises ToolInputError."""
+        try:
+            return _Arguments.model_validate(arguments).model_dump(by_alias=True)
+        except ValidationError as error:
+            problems = [(one["loc"], one["msg"]) for one in error.errors(include_url=False, include_input=False)]
+            raise ToolInputError(self.name, problems, arguments=arguments) from None
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> Any:
+        """Not by itself: raises SubAgentError."""
+        raise SubAgentError("an agent's tool is run by the agent that has it")
 
     async def run_nested(self, run: AgentRun, call: StepCall, arguments: dict[str, Any]) -> Any:
         """Run the agent within a call; gives the call's result. If the agent waits, so does the call.
@@ -84,10 +110,6 @@ class AgentTool(SchemaTool):
                 for done in step.tool_results
             ],
         }
-
-
-async def _not_here(_arguments: dict[str, Any], _context: ToolContext) -> Any:
-    raise SubAgentError("an agent's tool is run by the agent that has it")
 
 
 def _context(run: AgentRun) -> list[Message]:
