@@ -55,7 +55,7 @@ def history_command(line: str, names: dict[str, Any]) -> None:
     if in_notebook():
         cast("Any", import_module("IPython.display")).display(frame)
     else:
-        print(frame.to_string(na_rep="-"))
+        print(frame.astype("object").where(frame.notna(), "-").to_string())
 
 
 def summary(history: History) -> pd.DataFrame:
@@ -67,7 +67,7 @@ def summary(history: History) -> pd.DataFrame:
     if len(groups) != 1:
         groups.append(("all", runs))
     rows = [_row(group) for _, group in groups]
-    return pd.DataFrame(rows, index=pd.Index([name for name, _ in groups], name="agent"))
+    return pd.DataFrame(rows, index=pd.Index([name for name, _ in groups], name="agent")).convert_dtypes()
 
 
 def _row(runs: pd.DataFrame) -> dict[str, Any]:
