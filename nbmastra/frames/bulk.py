@@ -8,7 +8,9 @@ So the fold decides, for any stream, and there are no rules in SQL that could di
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -99,6 +101,10 @@ class ChunkReader:
 
     def read(self, item: Item) -> Run:
         """The run of an output or recording, its chunks taken. Raises RecordingError."""
+        with uncollected():
+            return self._read(item)
+
+    def _read(self, item: Item) -> Run:
         why = self._why_fold(item)
         if why is None and isinstance(item, Path):
             try:
@@ -138,6 +144,19 @@ class ChunkReader:
         if self.raw:
             return "SQL doesn't read payloads"
         return None
+
+
+@contextmanager
+def uncollected() -> Generator[None]:
+    """Without garbage collection, which would look at all that is read again and again; none of it is garbage."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def read_by_sql(path: Path, collected: ChunkColumns) -> Run:

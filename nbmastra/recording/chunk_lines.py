@@ -65,24 +65,28 @@ class ChunkLines:
         for line in lines:
             mark = line.find(_MARK, 5, 64)
             start = mark + 9
-            if mark > 0 and line.startswith(known, start) and line.startswith(b'{"t":') and line.endswith(b"}}"):
+            if mark > 0 and line.startswith(b'{"t":') and line.endswith(b"}}"):
                 try:
                     at = float(line[5:mark])
-                except ValueError:
+                    if line.startswith(known, start):
+                        chunk = make(kind, head, line[start + len(known) : -2], event)
+                    else:
+                        chunk = parse_chunk(line[start:-1], event=event)
+                        if chunk.head.complete and chunk.head.whole is None:
+                            head = self._head = chunk.head
+                            known, make, kind = head.prefix, head.make, head.type
+                except ValueError:  # a ChunkError too: told below
                     pass
                 else:
                     now = at if at > now else now
                     add_time(now)
-                    add(make(kind, head, line[start + len(known) : -2], event))
+                    add(chunk)
                     event += 1
                     continue
             self._now, self._event = now, event
             if not self._any(line, times, chunks, sound=True):
                 return
             now, event = self._now, self._event
-            if chunks and chunks[-1].head.complete and chunks[-1].head.whole is None:
-                head = self._head = chunks[-1].head
-                known, make, kind = head.prefix, head.make, head.type
         self._now, self._event = now, event
 
     def _any(self, line: bytes, times: list[float], chunks: list[Chunk], *, sound: bool = False) -> bool:
