@@ -20,6 +20,7 @@ __all__ = [
     "gist",
     "number",
     "one_line",
+    "plain",
     "seconds",
     "short_json",
     "signature",
@@ -35,6 +36,11 @@ def one_line(text: str, limit: int = 200) -> str:
     """The text as one line that deceives nobody, cut to `limit` characters."""
     line = " ".join(_DECEIVING.sub("\ufffd", text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def plain(text: str) -> str:
+    """The text with its lines and spaces, without characters that deceive."""
+    return _DECEIVING.sub("\ufffd", text)
 
 
 def number(value: int) -> str:

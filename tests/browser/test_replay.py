@@ -47,6 +47,8 @@ def test_it_plays_pauses_and_goes_step_by_step_with_keys(notebook_page: Notebook
     page.keyboard.press("End")
     expect(view.locator(".nbm-bar--foot")).to_be_visible()
     expect(view.get_by_role("button", name="Play again")).to_be_visible()
+    page.keyboard.press("ArrowLeft")  # the run ended a moment after its last chunk
+    expect(view.get_by_role("button", name="Play", exact=True)).to_be_visible()
     page.keyboard.press("ArrowLeft")
     expect(slider).to_have_attribute("aria-valuetext", re.compile("chunk 280 of 281"))
     expect(view.locator(".nbm-bar--foot")).to_have_count(0)
@@ -69,7 +71,7 @@ def test_dragging_the_slider_shows_the_run_of_that_moment_and_keeps_what_is_open
 
     page.mouse.move(*at(0.9))
     page.mouse.down()
-    for part in (0.85, 0.8, 0.75, 0.7, 0.65):
+    for part in (0.8, 0.7, 0.6, 0.55, 0.5):
         page.mouse.move(*at(part))
     expect(view.locator(".nbm-md", has_text="Ride round the lake")).to_have_count(0)
     expect(call).to_have_attribute("open", "")
@@ -102,9 +104,7 @@ def test_time_stands_still_in_a_paused_replay(notebook_page: NotebookPage) -> No
     view = opened(notebook_page, "still.ipynb", ", start=2")
     clock = view.locator(".nbm-bar").first.locator("dd").first
     expect(clock).to_have_text("2.0 s")
-    notebook_page.page.wait_for_function(
-        "start => Date.now() - start > 400", arg=notebook_page.page.evaluate("Date.now()")
-    )
+    notebook_page.page.evaluate("() => new Promise(resolve => setTimeout(resolve, 400))")
     expect(clock).to_have_text("2.0 s")
 
 
