@@ -48,7 +48,10 @@ class AgentIds:
 
 
 def complete(
-    agent_ids: Callable[[], Iterable[str]], variables: Callable[[], Iterable[str]], options: Sequence[Option]
+    agent_ids: Callable[[], Iterable[str]],
+    variables: Callable[[], Iterable[str]],
+    options: Sequence[Option],
+    tools: Callable[[], Iterable[str]] = tuple,
 ) -> Any:
     """A matcher for IPython's `Completer.custom_matchers`."""
 
@@ -62,6 +65,8 @@ def complete(
         if token.startswith("-"):
             return [flag for flag in by_flag if flag.startswith("--")]
         last = by_flag.get(words[-1]) if words else None
+        if _in_tools(words, before):
+            return list(tools())
         if last is not None and last.metavar and last.value_needed:
             return list(last.choices)
         return [] if _has_agent(words, by_flag) else [*variables(), *agent_ids()]
@@ -79,6 +84,16 @@ def complete(
         }
 
     return mastra_matcher
+
+
+def _in_tools(words: list[str], before: str) -> bool:
+    """Whether a name is due behind `--tools`, the first or one behind a comma."""
+    if not words:
+        return False
+    return words[-1] in ("--tools", "--tools=") if before[-1].isspace() else _OPEN_TOOLS.search(before) is not None
+
+
+_OPEN_TOOLS = re.compile(r"--tools[\s=]+(?:\w+\s*,)*$|--tools=$")
 
 
 def _has_agent(words: list[str], by_flag: dict[str, Option]) -> bool:

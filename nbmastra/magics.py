@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 import keyword
 import re
 import sys
@@ -17,7 +18,7 @@ from typing import Any, cast
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from nbmastra._version import __version__
-from nbmastra.client import MastraClient
+from nbmastra.client import MastraClient, RemoteAgent
 from nbmastra.completion import AgentIds, complete
 from nbmastra.config import settings
 from nbmastra.display import in_notebook, show, show_approvals
@@ -28,6 +29,7 @@ from nbmastra.recording import record
 from nbmastra.run_options import RUN_OPTIONS, Option, parse_line, start_run, stream_options
 from nbmastra.run_printer import RunPrinter, look_for, print_json, print_run
 from nbmastra.terminal import clean_line, clean_text
+from nbmastra.tools import Tool, as_tools
 
 __all__ = ["MastraMagics", "register", "unregister"]
 
@@ -41,6 +43,7 @@ def _variable(text: str) -> str:
 OPTIONS = (
     *RUN_OPTIONS,
     Option(("--schema",), "a variable that says what the answer must be: pydantic model or JSON schema", "NAME"),
+    Option(("--tools",), "functions of this notebook that the agent may call: names, with commas", "NAMES"),
     Option(("-o", "--out"), "the variable that the output is bound to, also when the run fails", "VAR", _variable),
     Option(("--background",), "return at once; the answer grows in this cell while others run"),
     Option(
@@ -101,8 +104,12 @@ class MastraMagics(Magics):
         if values["schema"]:
             values["schema"] = self._schema(values["schema"])
         agent = self._find_agent(self._filled(agent_name or self.agent), values["url"])
+        options = stream_options(values)
+        if values["tools"]:
+            # Of an agent of a server they are the caller's tools, of one of this kernel simply further ones.
+            options["client_tools" if isinstance(agent, RemoteAgent) else "tools"] = self._tools(values["tools"])
         try:
-            out = start_run(agent, prompt, stream_options(values))
+            out = start_run(agent, prompt, options)
         except KeyboardInterrupt:
             raise RunInterrupted("interrupted before the run began") from None
         if values["out"]:
@@ -134,11 +141,28 @@ class MastraMagics(Magics):
         return _FIELD.sub(value, text)
 
     def _schema(self, name: str) -> Any:
+        return self._named("--schema", name)
+
+    def _named(self, option: str, name: str) -> Any:
         if name not in self._names:
             close = get_close_matches(name, self._names, 1)
             hint = f"did you mean {close[0]}?" if close else "define it in a cell first"
-            raise SettingsError(f"--schema {name[:60]}: there is no such variable; {hint}")
+            raise SettingsError(f"{option} {name[:60]}: there is no such variable; {hint}")
         return self._names[name]
+
+    def _tools(self, names: str) -> dict[str, Any]:
+        """The functions by the names that the notebook gives them, or that their `@tool` does."""
+        given = [name.strip() for name in names.split(",") if name.strip()]
+        values = {name: self._named("--tools", name) for name in given}
+        for name, value in values.items():
+            if not callable(value) and not isinstance(value, Tool):
+                raise SettingsError(f"--tools {name[:60]}: {type(value).__name__} is no function")
+        return dict(as_tools(list(values.values())))
+
+    def tool_variables(self) -> list[str]:
+        """Variables that hold functions or tools, those that the shell put there left out."""
+        hidden: Mapping[str, Any] = cast("Any", self.shell).user_ns_hidden
+        return sorted(name for name, value in self._names.items() if name not in hidden and _may_be_tool(name, value))
 
     def _find_agent(self, name: str, url: str | None) -> Any:
         value = self._names.get(name)
@@ -305,6 +329,10 @@ def agent_variables(names: Mapping[str, Any]) -> list[str]:
     )
 
 
+def _may_be_tool(name: str, value: Any) -> bool:
+    return not name.startswith("_") and (inspect.isroutine(value) or isinstance(value, Tool))
+
+
 def register(shell: Any) -> None:
     """Add the magics and their completion to a shell."""
     unregister(shell)
@@ -312,7 +340,7 @@ def register(shell: Any) -> None:
         import_module("nbmastra.widgets.run_view")  # now, so that the first answer need not wait for it
     magics = MastraMagics(shell)
     shell.register_magics(magics)
-    matcher = complete(magics.agent_ids, lambda: agent_variables(shell.user_ns), OPTIONS)
+    matcher = complete(magics.agent_ids, lambda: agent_variables(shell.user_ns), OPTIONS, magics.tool_variables)
     shell.Completer.custom_matchers.append(matcher)
     shell.mastra_matcher = matcher
 

@@ -23,6 +23,7 @@ from nbmastra import MastraModelOutput, demo_agent, load_recording
 from nbmastra.client.decode import ChunkDecoder
 from nbmastra.config import configure, settings
 from nbmastra.errors import MastraStreamError, NbMastraError, ObjectError, SettingsError, StreamTruncated
+from nbmastra.tools import tool
 from tests.support.kernel import Kernel, Shown
 from tests.support.mastra import MastraServer
 
@@ -178,6 +179,10 @@ def test_a_thread_alone_belongs_to_the_configured_resource(
         ("echo -f html", "hi\n", "-f takes one of markdown, text, json, not 'html'"),
         ("echo -o 7up", "hi\n", "-o takes a variable's name, not '7up'"),
         ("echo --schema Persn", "hi\n", "--schema Persn: there is no such variable; did you mean Person?"),
+        ("echo --tools Persn", "hi\n", "--tools Persn: there is no such variable; did you mean Person?"),
+        ("echo --tools number", "hi\n", "--tools number: int is no function"),
+        ("echo --tools Person", "hi\n", "a tool is a function, not the class object"),
+        ("echo --tools", "hi\n", "--tools needs a value"),
         ("echo --resource me", "hi\n", "give --thread too"),
         ("echo --url http://x", "hi\n", "echo is a variable here"),
         ("echo something else", "hi\n", "the cell's body is the prompt: what is 'something else'"),
@@ -189,7 +194,7 @@ def test_a_thread_alone_belongs_to_the_configured_resource(
 def test_a_wrong_line_is_one_short_error_that_says_what_to_write(
     shell: InteractiveShell, line: str, cell: str | None, words: str
 ) -> None:
-    shell.user_ns |= {"echo": Echo(), "Person": object}
+    shell.user_ns |= {"echo": Echo(), "Person": object, "number": 3}
     with pytest.raises(SettingsError) as error:
         ask(shell, line, cell)
     assert words in str(error.value)
@@ -387,6 +392,29 @@ def test_the_servers_address_is_shown_without_secrets(
     assert "4999" in (settings.url or "")
 
 
+def print_it(what: str) -> str:
+    """Print it."""
+    return what
+
+
+def test_functions_of_the_notebook_are_tools_by_name(shell: InteractiveShell) -> None:
+    echo = shell.user_ns["echo"] = Echo()
+    shell.user_ns |= {"print_it": print_it, "other": tool(name="second")(print_it)}
+    ask(shell, "echo -q --tools print_it,other")
+    ((_, options),) = echo.asked
+    assert list(options["tools"]) == ["print_it", "second"]
+
+
+@pytest.mark.server
+def test_a_servers_agent_gets_them_as_tools_of_the_caller(shell: InteractiveShell, mastra_server: MastraServer) -> None:
+    def head_of_table(rows: int) -> int:
+        return rows
+
+    shell.user_ns["head_of_table"] = head_of_table
+    ask(shell, f"client-echo --url {mastra_server.url} -q -o out --tools head_of_table")
+    assert [(call.status, call.result) for call in shell.user_ns["out"].state.tool_calls] == [("success", 2)]
+
+
 def completions(shell: InteractiveShell, text: str) -> list[str]:
     with provisionalcompleter():
         return [completion.text for completion in shell.Completer.completions(text, len(text))]
@@ -400,6 +428,9 @@ def test_tab_offers_agents_options_and_commands(shell: InteractiveShell) -> None
     assert completions(shell, "%%mastra_stream my_agent --ba") == ["--background"]
     assert completions(shell, "%%mastra_stream my_agent -f ") == ["json", "markdown", "text"]
     assert completions(shell, "%mastra u") == ["url", "use"]
+    shell.user_ns |= {"my_function": lambda: 1, "my_other": tool(name="other")(print_it)}
+    for typed in ("--tools my_", "--tools=my_", "--tools my_other,my_"):
+        assert completions(shell, f"%%mastra_stream my_agent {typed}") == ["my_function", "my_other"]
     assert completions(shell, "%mastra use my_") == ["my_agent"]
 
 
