@@ -16,7 +16,8 @@ import anyio
 import anyio.to_thread
 from tqdm.auto import tqdm
 
-from nbmastra.client.agent_routes import json_dict
+from nbmastra.client.agent_routes import AgentRoutes, json_dict
+from nbmastra.client.answers import RemoteControl
 from nbmastra.client.http import Http
 from nbmastra.client.refusals import clean
 from nbmastra.client.since import When, span_of_time
@@ -62,6 +63,11 @@ class History(Sequence[MastraModelOutput], FrameMethods):
     def add(self, trace: dict[str, Any], http: Http) -> None:
         """Take in the runs of a trace; `sort` puts them in order."""
         found = runs_of_trace(trace, url=self.url, engine=http.engine)
+        for out in found.outputs:
+            if out.waiting and out.next is None and out.agent and not out.state.workflow_steps:
+                about = {key: out.context[key] for key in ("thread", "resource") if key in out.context}
+                options = {"memory": about} if len(about) == 2 else {}
+                out.control = RemoteControl(AgentRoutes(http, out.agent), options)
         self._outputs += found.outputs
         self.other_spans += found.other_spans
         self.odd += found.odd

@@ -385,6 +385,20 @@ def test_a_streams_run_is_found_by_its_id_and_fetched_once(
 
 
 @pytest.mark.server
+def test_a_run_that_waits_in_the_history_can_be_answered(real: MastraClient, tmp_path: Path) -> None:
+    memory = {"thread": "history-waits", "resource": "history"}
+    out = real.agent("approve").stream("Deploy", memory=memory).result(10).wait(20)
+    while not (found := real.history(run_id=out.run_id, cache=tmp_path).result(10)) or not found[0].waiting:
+        pass
+    after = found[0].approve().result(10).wait(20)
+    assert after.text.result(1) == "Deployed."
+    assert after.previous is found[0]
+    while len(found := real.history(run_id=out.run_id, cache=tmp_path).result(10)) == 1:
+        pass
+    assert [out.status for out in found] == ["suspended", "success"]
+
+
+@pytest.mark.server
 def test_pages_and_filters_of_the_real_server(
     real: MastraClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

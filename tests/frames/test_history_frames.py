@@ -20,7 +20,7 @@ pytestmark = pytest.mark.server
 
 TABLES = ("runs_df", "steps_df", "usage_df", "tool_calls_df", "errors_df")
 PAGE = Path(__file__).parents[2] / "docs" / "history.md"
-CLOSE_S = 0.5
+CLOSE_S = 0.8
 """How far a time may lie from that of the stream: a network and two clocks lie between them."""
 
 
