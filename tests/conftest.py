@@ -8,6 +8,7 @@ import pytest
 
 pytest_plugins = [
     "tests.support.no_skips",
+    "tests.support.conformance",
     "tests.support.feed",
     "tests.support.mastra",
     "tests.support.postgres",

@@ -122,6 +122,8 @@ class Payloads:
             "processorRetryCount": run.retries,
             **step.extra,
         }
+        if run.conversation.feedback:
+            self._last["processorRetryFeedback"] = run.conversation.feedback
         return self._last
 
     def finish(self) -> dict[str, Any]:

@@ -16,6 +16,8 @@ import { Hono } from 'hono';
 import { serve } from '@hono/node-server';
 import { MockLanguageModelV2, simulateReadableStream } from 'ai/test';
 import { z } from 'zod';
+import { conformanceAgents, scenarios, setObjectives } from './conformance.mjs';
+import { clientToolAgents } from './client_tools.mjs';
 import { tripAgents } from './trip.mjs';
 
 const DELAY = Number(process.env.CHUNK_DELAY_MS ?? 5);
@@ -168,6 +170,9 @@ const agents = {
   'durable-approve': createDurableAgent({ agent: agent('durable-approve', scripted(
     [...call('a1', 'deploy', { target: 'prod' }), finish('tool-calls', usage(7, 3))],
     [...text('t1', 'Deployed.'), finish('stop', usage(9, 2))]), { tools: { deploy }, memory }) }),
+  ...conformanceAgents(process.env.CONFORMANCE === '1' ? scenarios : [], { agent, scripted, text, reasoning, call, finish, usage, memory, tools: { weather, deploy, ask, build },
+    processors: { 'block-secrets': blockSecrets }, scorers: { 'says-finished': saysFinished } }),
+  ...clientToolAgents({ agent, text, reasoning, call, finish, usage, memory, tools: { weather, deploy, research } }),
   ...tripAgents({ agent, scripted, text, reasoning, call, finish, usage, memory }),
   long: agent('long', scripted([...text('t0', longText, 8), finish('stop', usage(10, 9000))])),
 };
@@ -193,6 +198,7 @@ const lingering = createWorkflow({ id: 'lingering', inputSchema: z.object({ n: z
 
 const observability = new Observability({ configs: { default: { serviceName: 'reference', exporters: [new MastraStorageExporter()] } } });
 const mastra = new Mastra({ observability, storage, agents, workflows: { arithmetic, confirmed, 'asks-agent': asksAgent, lingering }, backgroundTasks: { enabled: true } });
+if (process.env.CONFORMANCE === '1') await setObjectives(mastra, scenarios);
 await mastra.getAgent('goal').setObjective('Say that it is finished', { threadId: 'goal-thread', resourceId: 'u1' });
 const app = new Hono();
 await new MastraServer({ app, mastra }).init();
