@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, cast
 
 import httpx2
@@ -67,10 +68,10 @@ class ProviderModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Call the model. Raises ModelError, and SettingsError for a request that it can't take."""
-        settings, warnings = self._settings(request)
-        if warnings:
-            yield Warned(warnings)
         messages, parameters = provider_messages(request.messages), _parameters(request)
+        settings, told = self._settings(request, parameters)
+        if told:
+            yield Warned(told)
         raw: list[Any] = []
         mapper = EventMapper()
         announced = False
@@ -124,26 +125,44 @@ class ProviderModel:
             self._unused.detach()
         await self._model.__aexit__(None, None, None)
 
-    def _settings(self, request: ModelRequest) -> tuple[ModelSettings, list[dict[str, Any]]]:
+    def _settings(
+        self, request: ModelRequest, parameters: ModelRequestParameters
+    ) -> tuple[ModelSettings, list[dict[str, Any]]]:
+        """The settings by pydantic-ai's names, and warnings of those that are left out."""
         settings: dict[str, Any] = {}
-        warnings: list[dict[str, Any]] = []
+        told: list[dict[str, Any]] = []
         for name, value in request.settings.items():
             name = _NAMES.get(name, name)
-            known = name in _KNOWN or ("_" in name and name.partition("_")[0] in _PREFIXES)
             if value is None:
                 continue
-            if not known or name in self._model.unsupported_settings:
-                told = f"{self.provider} has no setting {name!r}" if known else f"no model has a setting {name!r}"
-                warnings.append({"type": "unsupported-setting", "setting": name, "message": told})
-                continue
-            settings[name] = value
+            if name in _KNOWN or name.partition("_")[0] in _PREFIXES:
+                settings[name] = value
+            else:
+                told.append(_warning(name, f"no model has a setting {name!r}"))
         choice = _tool_choice(request.tool_choice, request.tools)
         if choice is not None:
             settings["tool_choice"] = choice
-        return cast("ModelSettings", settings), warnings
+        for text in self._objections(settings, parameters):
+            for name in [name for name in settings if re.search(rf"\b{re.escape(name)}\b", text)]:
+                del settings[name]
+                told.append(_warning(name, text))
+        return cast("ModelSettings", settings), told
+
+    def _objections(self, settings: dict[str, Any], parameters: ModelRequestParameters) -> list[str]:
+        """What pydantic-ai says against the settings: by warnings of Python, which would go to nobody."""
+        if not settings:
+            return []
+        with warnings.catch_warnings(record=True) as caught, suppress(UserError, NotImplementedError):
+            warnings.simplefilter("always")
+            self._model.prepare_request(cast("ModelSettings", settings.copy()), parameters)
+        return [_clean(str(warning.message)) for warning in caught]
 
     def __repr__(self) -> str:
         return f"<ProviderModel {self.provider}:{self.model_id}>"
+
+
+def _warning(setting: str, message: str) -> dict[str, Any]:
+    return {"type": "unsupported-setting", "setting": setting, "message": message}
 
 
 def _close_soon(engine: Engine, model: models.Model) -> None:
