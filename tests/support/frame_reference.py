@@ -40,6 +40,7 @@ or a list of these. Further sources:
 `runs_df(folder)` keeps an index in the folder (`.nbmastra-index`), so that each recording is read once; deleting it
 costs nothing but time. `nbmastra runs FOLDER` prints it. `export(source, "out.parquet", "tool_calls_df")`, or
 `nbmastra export FOLDER out.parquet --table tool_calls_df`, writes any table, a run at a time.
+Large recordings: [big](big.md).
 
 dtype *timestamp* is `datetime64[us, UTC]`; *object* holds JSON values.
 
