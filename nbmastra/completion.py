@@ -1,4 +1,4 @@
-"""What the Tab key offers after the magics: agents, options, commands."""
+"""What the Tab key offers: after the magics agents, options, commands; within `model="…"` the models' names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from IPython.core import completer
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 
 from nbmastra.client import MastraClient
-from nbmastra.errors import ClientError
+from nbmastra.errors import ClientError, SettingsError
 from nbmastra.run_options import Option
+from nbmastra.runtime.providers import known_models
 
 __all__ = ["AgentIds", "complete"]
 
 COMMANDS = ("list", "use", "url", "approvals", "history", "help", "version")
 _MAGIC = re.compile(r"\s*%%?(mastra_stream|mastra)\s(.*)", re.DOTALL)
+_MODEL = re.compile(r"""\bmodel\s*=\s*["']([\w.:/@-]*)$""")
 _PATIENCE_S = 1.0
 _KEPT_S = 20.0
 
@@ -73,6 +75,8 @@ def complete(
 
     @cast("Any", completer).context_matcher()
     def mastra_matcher(context: CompletionContext) -> SimpleMatcherResult:
+        if (model := _MODEL.search(context.text_until_cursor)) is not None:
+            return _models(model[1])
         found = _MAGIC.fullmatch(context.text_until_cursor)
         names: list[str] = []
         if found is not None:
@@ -84,6 +88,15 @@ def complete(
         }
 
     return mastra_matcher
+
+
+def _models(typed: str) -> SimpleMatcherResult:
+    try:
+        names = [name for name in known_models() if name.startswith(typed)]
+    except SettingsError:  # the extra isn't installed
+        names = []
+    found = [SimpleCompletion(text=name, type="param") for name in names]
+    return {"completions": found, "matched_fragment": typed, "suppress": bool(names)}
 
 
 def _in_tools(words: list[str], before: str) -> bool:
