@@ -126,7 +126,7 @@ class ObjectPart(Part):
     """A structured object: `value` as far as it has come, `path` the newest place in it."""
 
     kind = "object"
-    __slots__ = ("_last", "_shown", "_text", "chunks", "done", "final")
+    __slots__ = ("_last", "_shown", "_text", "chunks", "done", "fallback", "final")
 
     def __init__(self, step: int, at: float) -> None:
         super().__init__(step, at)
@@ -135,6 +135,8 @@ class ObjectPart(Part):
         self._shown: tuple[Chunk | None, Any] = (None, None)
         self.chunks = 0
         self.done = False
+        self.fallback = False
+        """True if the answer didn't fit, and the final object is what was agreed on for that case."""
         self.final: Any = None
 
     @property
@@ -196,9 +198,10 @@ class ObjectPart(Part):
         self._last, self._shown = None, (None, value)
         self.chunks += 1
 
-    def finish(self, value: Any, at: float) -> None:
+    def finish(self, value: Any, at: float, *, fallback: bool = False) -> None:
         """The final object."""
         self.done = True
+        self.fallback = fallback
         self.final = value
         self.ended_at = at
 

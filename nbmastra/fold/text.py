@@ -186,8 +186,10 @@ def on_object(state: RunState, chunk: Chunk, at: float) -> None:
     step = state.current_step(at, chunk.run_id)
     part = _open_object(state, step)
     if part is None:
-        state.array_object = state.array_object or isinstance(chunk.object, list)
-        part = _begin_object(state, step, at)
+        value = chunk.object
+        state.array_object = state.array_object or isinstance(value, list)
+        # A word is what a server makes of `{"result": word}`, so the text isn't followed.
+        part = _begin_object(state, step, at, follow=not isinstance(value, str))
     part.note(chunk)
     state.touch(part)
 
@@ -195,7 +197,8 @@ def on_object(state: RunState, chunk: Chunk, at: float) -> None:
 def on_object_result(state: RunState, chunk: Chunk, at: float) -> None:
     step = state.current_step(at, chunk.run_id)
     part = _open_object(state, step) or _begin_object(state, step, at)
-    part.finish(chunk.object, at)
+    metadata = chunk.metadata if b'"fallback"' in chunk.body else None
+    part.finish(chunk.object, at, fallback=metadata is not None and metadata.get("fallback") is True)
     state.touch(part)
 
 
@@ -218,15 +221,16 @@ def _open_object(state: RunState, step: Step) -> ObjectPart | None:
     return step.object if step.object is not None and step.object.ended_at is None else None
 
 
-def _begin_object(state: RunState, step: Step, at: float) -> ObjectPart:
-    part = state.new_object(at)
+def _begin_object(state: RunState, step: Step, at: float, *, follow: bool = True) -> ObjectPart:
+    part = step.object = state.new_object(at)
+    if not follow:
+        return part
     reader = state.object_text()
     for other in step.parts:
         if type(other) is TextPart:
             for piece in other.pieces:
                 reader.feed(piece)
     part.follow(reader)
-    step.object = part
     return part
 
 

@@ -80,7 +80,7 @@ class MastraModelOutput(RunValues, FrameMethods):
         """Facts for views and recordings: url, thread, resource."""
         self.limits = limits or Limits()
         self.state: RunState = RunState(
-            expect_object=self.schema is not None,
+            expect_object=self.schema is not None and not self.schema.is_word,
             array_object=self.schema is not None and self.schema.is_array,
             answered=answered,
         )

@@ -127,6 +127,7 @@ class FullOutput:
     status_reason: str
     error: ErrorInfo | None
     object_error: Exception | None
+    used_fallback_value: bool
     tripwire: dict[str, Any] | None
     suspend_payload: Any
 

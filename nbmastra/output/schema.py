@@ -30,6 +30,11 @@ class ObjectSchema:
         """True if the object is an array, which servers wrap into `{"elements": […]}`."""
         return self.json_schema.get("type") == "array"
 
+    @property
+    def is_word(self) -> bool:
+        """True if the object is one of several words, which servers wrap into `{"result": …}`."""
+        return "enum" in self.json_schema and not self.is_array
+
     def validate(self, value: Any) -> Any:
         """The checked object: an instance of the model, or the value itself for a JSON schema. Raises ObjectError."""
         return self._check.validate(value)

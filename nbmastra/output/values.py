@@ -20,6 +20,7 @@ from nbmastra.errors import (
 from nbmastra.fold import (
     ErrorInfo,
     FilePart,
+    ObjectPart,
     Part,
     ReasoningPart,
     RunState,
@@ -213,9 +214,8 @@ class RunValues:
         failure = self._failure(value)
         if failure is not None:
             raise failure
-        whole = part is not None and (part.done or (status in ("success", "running") and (part.complete or part.told)))
-        if whole:
-            return self.schema.validate(value) if self.schema is not None else value
+        if part is not None and (part.done or (status in ("success", "running") and (part.complete or part.told))):
+            return self._checked_object(part, value)
         if status == "cancelled":
             raise RunCancelled(f"the run was cancelled before its object was complete: {reason}", partial=value)
         if status == "suspended":
@@ -228,6 +228,21 @@ class RunValues:
             return None
         text = turn.text if turn is not None else ""
         raise ObjectError("the answer holds no object: its text isn't JSON", partial=text)
+
+    def _checked_object(self, part: ObjectPart, value: Any) -> Any:
+        if self.schema is None:
+            return value
+        try:
+            return self.schema.validate(value)
+        except ObjectError:
+            if part.fallback:  # it needn't fit
+                return value
+            raise
+
+    @property
+    def used_fallback_value(self) -> Pending[bool]:
+        """True if the answer didn't fit its schema, and the object is the `fallback_value`."""
+        return self._of_turn("used_fallback_value", _used_fallback, False)
 
     @property
     def reasoning(self) -> Pending[str]:
@@ -366,6 +381,7 @@ class RunValues:
             status_reason=self.status_reason,
             error=self.error,
             object_error=object_error,
+            used_fallback_value=_used_fallback(turn),
             tripwire=self.tripwire,
             suspend_payload=self._suspend_payload(),
         )
@@ -378,6 +394,10 @@ class RunValues:
             answer = on_error(failure)
             if isawaitable(answer):
                 await answer
+
+
+def _used_fallback(turn: Turn) -> bool:
+    return turn.object is not None and turn.object.fallback
 
 
 def _tool_results(turn: Turn) -> list[ToolResult]:

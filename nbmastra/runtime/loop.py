@@ -27,7 +27,7 @@ from nbmastra.runtime.model import Message, Model, ModelEvent, ModelRequest, Par
 from nbmastra.runtime.options import Instructions, RunOptions
 from nbmastra.runtime.payloads import Payloads
 from nbmastra.runtime.step import ModelStep, StepCall, StepResult
-from nbmastra.tools import AbortSignal, Tool
+from nbmastra.tools import AbortSignal, Tool, free_name
 from nbmastra.usage import Usage
 
 __all__ = ["AgentRun", "RunSetup"]
@@ -195,7 +195,8 @@ class AgentRun:
         self.tools = dict(self.setup.tools)
         for source in self.setup.sources:
             for tool in await stack.enter_async_context(source.open()):
-                self.tools[tool.name] = tool
+                named = free_name(tool, self.tools)
+                self.tools[named.name] = named
 
     async def _run(self) -> None:
         if self._started:
@@ -393,7 +394,7 @@ class AgentRun:
             step.continued, step.reason = True, "retry"
             self.conversation.drop_step()
             self.payloads.drop_step()
-            self.conversation.feedback = _FEEDBACK.format(trip.reason)
+            step.extra["processorRetryFeedback"] = self.conversation.feedback = _FEEDBACK.format(trip.reason)
         else:
             step.reason = "tripwire"
 

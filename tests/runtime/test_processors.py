@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmastra.errors import RunTripwire, SettingsError
@@ -561,6 +561,7 @@ def test_a_wrong_processor_is_said_at_once(option: str, value: Any, words: str) 
         Agent("a", model=model).stream("hello", **{option: value})  # type: ignore[typeddict-item]
 
 
+@settings(max_examples=25, deadline=None)
 @given(verdicts=st.lists(st.sampled_from(["ok", "retry", "block"]), min_size=1, max_size=6), retries=st.integers(0, 3))
 async def test_whatever_processors_decide_text_steps_and_status_agree(verdicts: list[str], retries: int) -> None:
     decisions = iter([*verdicts, *["ok"] * 9])
