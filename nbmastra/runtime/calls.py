@@ -143,7 +143,7 @@ def make_context(run: AgentRun, call: StepCall) -> ToolContext:
         thread_id=run.thread,
         resource_id=run.resource,
         request_context=run.options.request_context,
-        messages=run.conversation.request(),
+        messages=run.step.request.messages if run.step is not None else (),
         resume_data=call.resume_data,
         abort=run.abort,
         write=lambda value: run.emit(run.writer.tool_output(value, call.id, call.name)),

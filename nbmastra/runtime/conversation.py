@@ -290,7 +290,8 @@ def _step_file(part: Part) -> Part:
 
 
 def _for_model(message: Message) -> Message:
-    if message["role"] != "tool":
+    # Most messages are sent as they are: a long conversation isn't copied for each request.
+    if message["role"] != "tool" or not any("providerOptions" in part for part in message["content"]):
         return message
     return {**message, "content": [_result_for_model(part) for part in message["content"]]}
 

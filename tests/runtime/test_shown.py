@@ -15,6 +15,7 @@ from nbmastra.recording import record
 from nbmastra.runtime import Agent
 from nbmastra.testing import ScriptedModel, call, say
 from nbmastra.tools import tool
+from nbmastra.widgets.live import Act
 from nbmastra.widgets.snapshot import snapshot
 from tests.runtime.agents import agent
 from tests.runtime.wire import chunks
@@ -86,8 +87,8 @@ def test_a_local_agent_s_run_is_a_live_view_whose_stop_button_stops_it() -> None
     out = Agent("a", model=ScriptedModel([[say("Let me see."), call("wait")]]), tools=[wait]).stream("go").result()
     view = SteppedView(out)
     assert began.wait(5)
-    out.cancel()
+    view.on_act(Act("stop"))
     out.wait(5)
     assert ended_.wait(5)
     assert out.status == "cancelled"
-    assert "Let me see." in str(view.boot())
+    assert "Let me see." in snapshot(out)["text/html"]
