@@ -6,7 +6,10 @@ import getpass
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nbmastra.errors import SettingsError
+from nbmastra.errors import RecordingError, SettingsError
+from nbmastra.hooks import hooks
+from nbmastra.output import MastraModelOutput
+from nbmastra.recording import record
 
 __all__ = ["Settings", "configure", "settings"]
 
@@ -17,7 +20,7 @@ class Settings:
 
     url: the server that the magics use; None for the client's own default.
     resource: whose threads are meant where only a thread is named.
-    record_dir: where the magics record every run; None for nowhere.
+    record_dir: where every run is recorded, each in a file of its own; None for nowhere.
     """
 
     url: str | None = field(repr=False)  # it may hold a token
@@ -40,7 +43,7 @@ def configure(*, url: str | None = None, resource: str | None = None, record_dir
 
     url: the server that the magics use.
     resource: whose threads are meant where only a thread is named; at first your user name on this machine.
-    record_dir: a directory in which the magics record every run.
+    record_dir: a directory in which every run of this process is recorded from now on, replays left out.
     """
     for name, value in (("url", url), ("resource", resource), ("record_dir", record_dir)):
         if value is not None and not str(value).strip():
@@ -48,4 +51,17 @@ def configure(*, url: str | None = None, resource: str | None = None, record_dir
     settings.url = url or settings.url
     settings.resource = resource or settings.resource
     settings.record_dir = Path(record_dir).expanduser() if record_dir else settings.record_dir
+    if settings.record_dir is not None:
+        hooks.started = _journal
     return settings
+
+
+def _journal(out: MastraModelOutput) -> None:
+    folder = settings.record_dir
+    if folder is None or "recording" in out.context:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        record(out, folder)
+    except (OSError, RecordingError) as error:  # the run itself goes on, and says so
+        out.state.notice("recording", "warning", "The run is not recorded", 0.0, str(error))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any, cast
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
@@ -114,11 +113,8 @@ class MastraMagics(Magics):
             raise RunInterrupted("interrupted before the run began") from None
         if values["out"]:
             self._names[values["out"]] = out
-        target = values["record"] or settings.record_dir
-        if target:
-            if not values["record"]:
-                Path(target).mkdir(parents=True, exist_ok=True)
-            record(out, target)
+        if values["record"]:
+            record(out, values["record"])
         if values["background"]:
             _show_in_background(out, values)
         else:

@@ -116,6 +116,8 @@ class MastraModelOutput(RunValues, FrameMethods):
     def start(self, source: Source) -> MastraModelOutput:
         """Read the source on the engine's loop; returns at once."""
         self._started = time.perf_counter()
+        if hooks.started is not None:
+            hooks.started(self)
         self._job = self._engine.start(self._run, source)
         return self
 

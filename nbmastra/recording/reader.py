@@ -22,6 +22,9 @@ from nbmastra.recording.playback import Playback, ReplayedOutput
 
 __all__ = ["Recording", "load_recording", "open_playback", "open_recording", "read_header", "replay"]
 
+_LARGE = 8 << 20
+"""Files below this size are loaded before anybody asks how long it takes."""
+
 Out = TypeVar("Out", bound=MastraModelOutput)
 
 
@@ -61,7 +64,7 @@ def open_playback(
     """A recording that plays; `replay` gives its output. Raises RecordingError, SettingsError."""
     recording = open_recording(path)
     all_times, all_chunks = list[float](), list[Chunk]()
-    for times, chunks in recording.lines:  # now: the engine's loop reads no files
+    for times, chunks in recording.shown():  # now: the engine's loop reads no files
         all_times += times
         all_chunks += chunks
 
@@ -79,10 +82,26 @@ class Recording:
     header: dict[str, Any]
     lines: ChunkLines
 
+    def shown(self) -> Iterator[tuple[list[float], list[Chunk]]]:
+        """The batches of `lines`; a bar shows how far it is if that takes longer than a second."""
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            size = 0
+        if size < _LARGE:
+            yield from self.lines
+            return
+        from tqdm.auto import tqdm  # slow to load, and only a large file takes long
+
+        with tqdm(desc=self.path.name, unit="chunk", unit_scale=True, delay=1, leave=False) as bar:
+            for times, chunks in self.lines:
+                bar.update(len(chunks))
+                yield times, chunks
+
     def batches(self) -> Iterator[tuple[float, list[Chunk]]]:
         """When chunks came, and those that came together."""
         last, together = 0.0, list[Chunk]()
-        for times, chunks in self.lines:
+        for times, chunks in self.shown():
             for at, chunk in zip(times, chunks, strict=True):
                 if at != last and together:
                     yield last, together
