@@ -30,6 +30,7 @@ NbMastraError
 ├── StoreError          the database of memory and suspended runs couldn't be used
 ├── ToolInputError      arguments that a tool can't take: problems, raw
 ├── ToolResultError     a tool gave something that can't be JSON
+├── ToolServerError     an MCP server can't be used, or says that a call failed
 ├── ToolAborted         raised within a tool that asked whether to stop
 ├── PriceUnknown        a cost was asked of a model without a known price
 ├── RecordingError      a file that is no recording, or of a newer version
@@ -76,6 +77,7 @@ __all__ = [
     "ToolAborted",
     "ToolInputError",
     "ToolResultError",
+    "ToolServerError",
     "Unauthorized",
 ]
 
@@ -324,6 +326,10 @@ def _by_field(problems: Sequence[tuple[Sequence[str | int], str]]) -> dict[str, 
 
 class ToolResultError(NbMastraError, TypeError):
     """A tool gave, or wrote, something that can't be JSON."""
+
+
+class ToolServerError(NbMastraError):
+    """A server of tools (MCP) can't be used, or says that a call failed."""
 
 
 class ToolAborted(NbMastraError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nbmastra.tools.abort import AbortSignal
 from nbmastra.tools.base import Tool
 from nbmastra.tools.context import ToolContext, ToolSuspended, ToolWriter
-from nbmastra.tools.define import as_tool, as_tools, tool
+from nbmastra.tools.define import as_tool, as_tools, free_name, tool
 from nbmastra.tools.function import FunctionTool
 from nbmastra.tools.json_schema import SchemaTool
 from nbmastra.tools.results import to_json
@@ -20,6 +20,7 @@ __all__ = [
     "ToolWriter",
     "as_tool",
     "as_tools",
+    "free_name",
     "to_json",
     "tool",
 ]

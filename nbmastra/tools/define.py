@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from nbmastra.errors import SettingsError
 from nbmastra.tools.base import Background, RequireApproval, Tool, check_name
 from nbmastra.tools.function import FunctionTool
 
-__all__ = ["as_tool", "as_tools", "tool"]
+__all__ = ["as_tool", "as_tools", "free_name", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,6 +72,19 @@ def as_tools(
             raise SettingsError(f"two tools are called {made.name}: rename one with @tool(name=…), or give a dict")
         tools[made.name] = made
     return tools
+
+
+def free_name(made: Tool, taken: Collection[str]) -> Tool:
+    """The tool, under another name if its own is taken: `search_2`."""
+    name, number = made.name, 2
+    while name in taken:
+        suffix = f"_{number}"
+        name, number = made.name[: 64 - len(suffix)] + suffix, number + 1
+    if name == made.name:
+        return made
+    other = copy.copy(made)
+    other.name = name
+    return other
 
 
 def _renamed(made: Tool, name: str) -> Tool:
