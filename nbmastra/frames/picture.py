@@ -1,13 +1,13 @@
 """`Picture`: a chart that shows itself as a drawing of its own, so that it needs neither kernel nor network later on.
 
-The drawing is SVG with the notebook's colours: it follows light and dark themes. Where a front end takes inline SVG
-away (notebooks that it doesn't trust), the same drawing stands there as an image on white.
+The drawing is SVG, as an image for light pages and one for dark pages; a style sheet shows the right one. Where a front
+end takes the sheet away (JupyterLab, of notebooks that it doesn't trust), the light one stands there on white. Inline
+SVG would be taken away as well there, and leave its words behind.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import struct
 import xml.etree.ElementTree as ET
@@ -29,49 +29,47 @@ _TOLD = {"bar", "rect mark"}
 
 
 class Colour(NamedTuple):
-    """What stands in a chart (and on white), the notebook's own colour for it, and what stands for that on black."""
+    """What stands in a chart, and on white; what stands for it on black."""
 
     light: str
-    theme: str
     dark: str
     hatched: bool = False
 
 
 COLOURS: dict[str, Colour] = {
-    "fg": Colour("#212121", "--jp-ui-font-color1", "#e0e0e0"),
-    "muted": Colour("#5f5f5f", "", "#b0b0b0"),
-    "line": Colour("#dddddd", "--jp-border-color2", "#424242"),
-    "accent": Colour("#1976d2", "--jp-brand-color1", "#42a5f5"),
-    "mid": Colour("#7fb2e5", "", "#2f6296"),
-    "soft": Colour("#dcebf9", "", "#1d3348"),
-    "grey": Colour("#767676", "", "#9a9a9a"),
-    "ok": Colour("#2e7d32", "", "#81c784"),
-    "err": Colour("#b71c1c", "", "#ef6c63"),
-    "wait": Colour("#7a7a7a", "", "#9e9e9e", hatched=True),
-    "warn": Colour("#8f5600", "", "#f5b94a", hatched=True),
-    "violet": Colour("#6a4fb3", "", "#b39ddb"),
-    "teal": Colour("#00796b", "", "#4db6ac"),
-    "ochre": Colour("#a86400", "", "#ffb74d"),
-    "rose": Colour("#b0275f", "", "#f06292"),
-    "olive": Colour("#5b7119", "", "#b4cf66"),
+    "fg": Colour("#212121", "#e0e0e0"),
+    "muted": Colour("#5f5f5f", "#b0b0b0"),
+    "line": Colour("#dddddd", "#424242"),
+    "accent": Colour("#1976d2", "#42a5f5"),
+    "mid": Colour("#7fb2e5", "#2f6296"),
+    "soft": Colour("#dcebf9", "#1d3348"),
+    "grey": Colour("#767676", "#9a9a9a"),
+    "err": Colour("#b71c1c", "#ef6c63"),
+    "wait": Colour("#7a7a7a", "#9e9e9e", hatched=True),
+    "warn": Colour("#8f5600", "#f5b94a", hatched=True),
+    "violet": Colour("#6a4fb3", "#b39ddb"),
+    "teal": Colour("#00796b", "#4db6ac"),
+    "ochre": Colour("#a86400", "#ffb74d"),
+    "rose": Colour("#b0275f", "#f06292"),
+    "olive": Colour("#5b7119", "#b4cf66"),
 }
 _NAMES = {colour.light: name for name, colour in COLOURS.items()}
+_DARK = ".nbm-light{display:none!important}", ".nbm-dark{display:block!important}"
+_LIGHT = ".nbm-dark{display:none!important}", ".nbm-light{display:block!important}"
 
 
-def _variables(dark: bool) -> str:
-    values = ((name, colour.dark if dark else colour.light, colour.theme) for name, colour in COLOURS.items())
-    return ";".join(f"--p-{name}:{f'var({theme},{value})' if theme else value}" for name, value, theme in values)
+def _where(page: str, rules: tuple[str, str]) -> str:
+    return "".join(f"{page} .nbm-picture {rule}" for rule in rules)
 
 
-_STYLE = (
-    f".nbm-picture{{{_variables(dark=False)}}}"
-    f"@media(prefers-color-scheme:dark){{.nbm-picture{{{_variables(dark=True)}}}}}"
-    f'[data-jp-theme-light="true"] .nbm-picture{{{_variables(dark=False)}}}'
-    f'[data-jp-theme-light="false"] .nbm-picture{{{_variables(dark=True)}}}'
-    ".nbm-picture svg{display:block;max-width:100%;height:auto;overflow:visible}"
-    ".nbm-picture text{font-family:var(--jp-ui-font-family,system-ui,sans-serif)}"
-    ".nbm-picture text[font-family=monospace]{font-family:var(--jp-code-font-family,monospace)}"
-    ".nbm-picture>img{display:none}"  # gone with this sheet where a front end takes the drawing away
+_STYLE = "".join(
+    (
+        f"@media(prefers-color-scheme:dark){{{_where('', _DARK)}}}",
+        _where('[data-jp-theme-light="true"]', _LIGHT),
+        _where('[data-jp-theme-light="false"]', _DARK),
+        _where("body.vscode-light", _LIGHT),
+        _where("body.vscode-dark", _DARK),
+    )
 )
 
 
@@ -85,7 +83,7 @@ class Picture:
     @cached_property
     def _drawing(self) -> ET.Element:
         """The chart as SVG: elements that draw, and nothing else."""
-        spec = self.chart.to_dict()
+        spec = self.chart.to_dict(validate=False)  # checked as it was put together
         version = ".".join(spec["$schema"].rpartition("/v")[2].split(".")[:2])
         root = ET.fromstring(_vl_convert().vegalite_to_svg(json.dumps(spec), vl_version=version))
         _clean(root)
@@ -94,7 +92,7 @@ class Picture:
     @cached_property
     def svg(self) -> str:
         """The drawing on white, a document of its own."""
-        return _document(self._drawing, self.description, themed=False)
+        return _document(self._drawing, self.description, dark=False)
 
     def png(self, scale: float = 2) -> bytes:
         """The drawing on white as PNG, at `scale` times its size."""
@@ -102,13 +100,13 @@ class Picture:
 
     @cached_property
     def html(self) -> str:
-        """The drawing in the colours of the page that it stands in."""
-        image = base64.b64encode(self.svg.encode()).decode()
-        words = escape(self.description)
-        return (
-            f'<div class="nbm-picture"><style>{_STYLE}</style>{_document(self._drawing, self.description, themed=True)}'
-            f'<img alt="{words}" src="data:image/svg+xml;base64,{image}"></div>'
+        """The drawing for light and for dark pages."""
+        dark = _document(self._drawing, self.description, dark=True)
+        images = (
+            _image("nbm-light", "block", self.svg, self.description),
+            _image("nbm-dark", "none", dark, self.description),
         )
+        return f'<div class="nbm-picture"><style>{_STYLE}</style>{"".join(images)}</div>'
 
     def save(self, path: str | Path) -> Path:
         """Write it as `.svg`, `.png`, `.html`, or `.json` (the chart's Vega-Lite). Raises SettingsError."""
@@ -136,6 +134,12 @@ class Picture:
 
     def __repr__(self) -> str:
         return f"<Picture {self.description}>"
+
+
+def _image(name: str, display: str, svg: str, words: str) -> str:
+    data = base64.b64encode(svg.encode()).decode()
+    style = f"display:{display};max-width:100%;height:auto"
+    return f'<img class="{name}" style="{style}" alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _packed(png: bytes) -> bytes:
@@ -187,35 +191,26 @@ def _clean(element: ET.Element) -> None:
         ET.SubElement(element, f"{{{_SVG}}}title").text = told  # for the pointer; the picture as a whole has its words
 
 
-def _document(drawing: ET.Element, description: str, *, themed: bool) -> str:
-    """The drawing as text; `themed` with the page's colours, else with a background."""
+def _document(drawing: ET.Element, description: str, *, dark: bool) -> str:
+    """The drawing as text: on white, or for a dark page."""
     ET.register_namespace("", _SVG)
     root = ET.fromstring(ET.tostring(drawing))
-    key = hashlib.sha1(ET.tostring(drawing), usedforsecurity=False).hexdigest()[:8]  # ids are the whole page's
     root.set("role", "img")
     root.set("aria-label", description)
     for element in root.iter():
-        for name, value in element.attrib.items():
-            if name == "id":
-                element.set(name, f"{key}-{value}")
-            elif value.startswith("url(#"):
-                element.set(name, f"url(#{key}-{value[5:]}")
-            elif name in ("fill", "stroke") and value in _NAMES:
-                element.set(name, _paint(_NAMES[value], name, key, themed))
+        for name in ("fill", "stroke"):
+            known = _NAMES.get(element.get(name, ""))
+            if known is not None:
+                colour = COLOURS[known]
+                hatch = colour.hatched and name == "fill"
+                element.set(name, f"url(#hatch-{known})" if hatch else colour.dark if dark else colour.light)
     hatches = ET.SubElement(root, f"{{{_SVG}}}defs")
     for name, colour in COLOURS.items():
         if colour.hatched:
-            box = {"id": f"{key}-{name}", "width": "4", "height": "4", "patternUnits": "userSpaceOnUse"}
+            box = {"id": f"hatch-{name}", "width": "4", "height": "4", "patternUnits": "userSpaceOnUse"}
             pattern = ET.SubElement(hatches, f"{{{_SVG}}}pattern", box | {"patternTransform": "rotate(45)"})
-            ink = f"var(--p-{name})" if themed else colour.light
+            ink = colour.dark if dark else colour.light
             ET.SubElement(pattern, f"{{{_SVG}}}rect", {"width": "1.4", "height": "4", "fill": ink})
-    if not themed:
+    if not dark:
         root.insert(0, ET.Element(f"{{{_SVG}}}rect", {"width": "100%", "height": "100%", "fill": "#ffffff"}))
     return ET.tostring(root, encoding="unicode")
-
-
-def _paint(name: str, attribute: str, key: str, themed: bool) -> str:
-    colour = COLOURS[name]
-    if colour.hatched and attribute == "fill":
-        return f"url(#{key}-{name})"
-    return f"var(--p-{name})" if themed else colour.light

@@ -55,9 +55,10 @@ def tokens(df: pd.DataFrame, by: str | None = None) -> Picture:
     }
     table = pd.DataFrame({name: numbers.clip(lower=0) for name, (_, numbers) in kinds.items()})
     grouped = _together(table.groupby(_group(df, by, "tokens"), sort=False, observed=True).sum(min_count=1))
-    if not len(grouped) or not grouped.notna().any(axis=None):
-        return empty("Tokens", "No tokens were reported.")
     totals = grouped.sum(axis=1)
+    grouped, totals = grouped[totals > 0], totals[totals > 0]
+    if not len(grouped):
+        return empty("Tokens", "No tokens were reported.")
     rows = [
         {
             "group": group,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ET
+from base64 import b64decode
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,7 @@ from nbmastra import frames
 from nbmastra.errors import SettingsError
 from nbmastra.frames import TABLES, plot
 from nbmastra.frames.columns import empty_frame
-from nbmastra.frames.picture import Picture
+from nbmastra.frames.picture import COLOURS, Picture
 from nbmastra.output import Ended, MastraModelOutput
 from nbmastra.recording import demo_recording, load_recording
 from tests.support.runs import call, chunk, finish, recorded, start, step_finish, step_start, usage
@@ -227,10 +228,14 @@ class _Tags(HTMLParser):
         super().__init__()
         self.tags: set[str] = set()
         self.names: set[str] = set()
+        self.images: list[ET.Element] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         self.names |= {name for name, _ in attrs}
+        if tag == "img":
+            source = dict(attrs)["src"] or ""
+            self.images.append(ET.fromstring(b64decode(source.removeprefix("data:image/svg+xml;base64,"))))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -253,19 +258,57 @@ def test_names_that_a_model_or_server_gives_are_text_and_nothing_else(name: str)
     for picture in pictures:
         found = _Tags()
         found.feed(picture.html)
-        drawing = {"svg", "g", "path", "rect", "line", "text", "title", "defs", "pattern", "clippath", "circle"}
-        assert found.tags <= {"div", "style", "img", *drawing}
-        assert not [attribute for attribute in found.names if attribute.startswith("on")]
-        ET.fromstring(picture.svg)
+        assert found.tags == {"div", "style", "img"}
+        assert found.names == {"class", "style", "alt", "src"}
+        for image in found.images:
+            tags = {element.tag.rpartition("}")[2] for element in image.iter()}
+            assert tags <= {
+                "svg",
+                "g",
+                "path",
+                "rect",
+                "line",
+                "text",
+                "title",
+                "defs",
+                "pattern",
+                "clipPath",
+                "circle",
+            }
+            names = {name.rpartition("}")[2] for element in image.iter() for name in element.attrib}
+            assert not [attribute for attribute in names if attribute.startswith(("on", "href"))]
         assert len(picture.description) < 2000
         assert picture.png()
 
 
-def test_pictures_on_one_page_do_not_share_ids(demo: MastraModelOutput) -> None:
-    page = demo.timeline_chart().html + plot.tokens(demo.usage_df()).html
-    ids = re.findall(r' id="([^"]+)"', page)
-    assert len(ids) == len(set(ids)) > 1
-    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(ids)
+def test_the_light_drawing_is_on_white_and_every_colour_of_it_has_a_dark_one(demo: MastraModelOutput) -> None:
+    light, dark = COLOURS.values(), {colour.dark for colour in COLOURS.values()}
+    found = _Tags()
+    found.feed(demo.timeline_chart().html + plot.tokens(demo.usage_df()).html)
+    for image, on_white in zip(found.images, (True, False, True, False), strict=True):
+        painted = {element.get(name) for element in image.iter() for name in ("fill", "stroke")}
+        plain = {colour for colour in painted if colour and colour.startswith("#")}
+        assert plain <= ({colour.light for colour in light} | {"#ffffff"} if on_white else dark)
+        assert ("#ffffff" in plain) is on_white
+
+
+@pytest.mark.parametrize("name", COLOURS)
+def test_colours_are_seen_on_light_and_dark_pages(name: str) -> None:
+    needed = {"fg": 7.0, "muted": 4.5, "line": 1.2, "soft": 1.05, "mid": 1.9}.get(name, 3.0)
+    assert contrast(COLOURS[name].light, "#ffffff") >= needed
+    assert contrast(COLOURS[name].dark, "#111111") >= needed
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours. Source: WCAG 2.2."""
+    darker, lighter = sorted(map(_luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_a_picture_is_saved_in_the_format_that_its_name_says(demo: MastraModelOutput, tmp_path: Path) -> None:
