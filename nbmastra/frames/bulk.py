@@ -38,6 +38,8 @@ _ROWS = 50_000
 """Rows that are read at once."""
 _LONGEST = 8_000_000
 """Bytes of the longest line that DuckDB takes, and of each buffer it reads into."""
+_THREADS = 4
+"""More would wait for the fold, and take memory."""
 
 # What a delta's line is if nothing about it is unusual: JSON for certain, and its text has no escape longer than two.
 _PLAIN = r'[^"\\\x00-\x1f]*'
@@ -67,6 +69,7 @@ found as (
 ),
 deltas as (
     select strlen(line) as line_size, coalesce(args.t, text.t) as t, coalesce(args.delta, text.delta) as delta,
+        -- 64 bits: that neighbours differ and have the same isn't to be expected
         case when text.t <> '' then hash(text.head) when args.t <> '' then hash(args.head || args.call) end as kind
     from found
 )
@@ -136,7 +139,7 @@ class ChunkReader:
         """Why SQL isn't to be tried, "" where nobody would expect it; None if it is."""
         if self.engine == "fold" or not isinstance(item, Path):
             return ""
-        large = item.stat().st_size >= LARGE
+        large = item.is_file() and item.stat().st_size >= LARGE
         if self.engine == "auto" and not large:
             return ""
         if not self.installed:
@@ -250,23 +253,25 @@ def _lines_to_fold(path: Path, waiting: list[_Rows]) -> Iterator[list[bytes]]:
 
 def _torn(data: bytes, ends: Any, size: Any) -> int:
     """1 if the last line of the file was being written when its writer died, else 0."""
-    if len(data) == ends[-1]:
+    missing = ends[-1] - len(data)
+    if missing == 0:
         return 0
+    if missing != 1:
+        raise Untold("the file changes while it is read")
     last = data[len(data) - int(size[-1]) :]
     return 0 if is_json(last) else 1
 
 
 def _check_ends(data: bytes, ends: Any) -> None:
     """What SQL calls a line must be one. Raises Untold."""
-    view = np.frombuffer(data, np.uint8)
-    found = view[ends[ends <= len(data)] - 1]
-    if not (found == 10).all():
+    ends = ends[ends <= len(data)]
+    if not (np.frombuffer(data, np.uint8)[ends - 1] == 10).all():
         raise Untold("its lines end in other ways than by a line feed")
 
 
 def _scan(path: Path) -> Iterator[tuple[Any, ...]]:
     """Arrays of what SQL says of each line: its size, what is equal for deltas alike, time, size, length of text."""
-    duckdb, connection = connect()
+    duckdb, connection = connect(_THREADS)
     values = {"path": str(path), "text": _TEXT_DELTA, "args": _ARGS_DELTA, "longest": _LONGEST}
     with connection:
         try:

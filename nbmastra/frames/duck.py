@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -23,9 +24,13 @@ def installed() -> bool:
     return find_spec("duckdb") is not None and find_spec("pyarrow") is not None
 
 
-def connect() -> tuple[Any, Any]:
-    """The module and a new connection. Raises SettingsError where the extra isn't installed."""
+def connect(threads: int = 0) -> tuple[Any, Any]:
+    """The module and a new connection, of at most so many threads if that isn't 0, since each has its buffers.
+
+    Raises SettingsError where the extra isn't installed.
+    """
     if not installed():
         raise SettingsError("DuckDB needs `pip install 'nbmastra[big]'`")
     duckdb: Any = import_module("duckdb")
-    return duckdb, duckdb.connect(config=_SETTINGS)
+    most = {"threads": min(threads, os.cpu_count() or 1)} if threads else {}
+    return duckdb, duckdb.connect(config=_SETTINGS | most)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tqdm.auto import tqdm
 
 from nbmastra.chunks import parse_chunk
 from nbmastra.client.decode import ChunkDecoder
-from nbmastra.errors import SettingsError
-from nbmastra.frames import bulk, chunks_df
+from nbmastra.errors import RecordingError, SettingsError
+from nbmastra.frames import bulk, chunks_df, runs
 from nbmastra.output import MastraModelOutput
 from nbmastra.recording import demo_recording, json_line, load_recording, record
 from tests.support.runs import (
@@ -239,3 +242,30 @@ def test_duckdb_is_taken_for_large_recordings_if_it_is_there(tmp_path: Path, mon
         chunks_df(path, engine="duckdb")
     with pytest.raises(SettingsError, match="give one of auto, fold, duckdb"):
         chunks_df(path, engine="spark")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("engine", ["fold", "duckdb"])
+def test_long_loads_show_how_far_they_are(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "run.jsonl", [start(), step_start(), *[text("x")] * 20])
+    bars: list[tqdm[Any]] = []
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            assert options.pop("delay") == 1  # nobody sees a bar of a short load
+            super().__init__(*args, **options, file=StringIO())
+            if not self.disable:
+                bars.append(self)
+
+    for module in (bulk, runs):
+        monkeypatch.setattr(module, "tqdm", Bar)
+    chunks_df(path, engine=engine)
+    assert [(bar.unit, bar.n) for bar in bars] == [("B", path.stat().st_size) if engine == "duckdb" else ("chunk", 22)]
+
+
+def test_garbage_collection_goes_on_after_reading(tmp_path: Path) -> None:
+    path = write(tmp_path / "run.jsonl", [start()])
+    chunks_df(path)
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    with pytest.raises(RecordingError):
+        chunks_df(tmp_path / "bad.jsonl")
+    assert gc.isenabled()
