@@ -60,6 +60,7 @@ async def run_calls(run: AgentRun, step: ModelStep, calls: Sequence[StepCall]) -
             ended = [(task, running.pop(task)) for task in done]
             for task, call in sorted(ended, key=lambda one: (one[1].state != "failed", place[one[1].id])):
                 task.result()
+                await run.written()
                 await _tell(run, step, call)
             if one_by_one and any(call.state == "waiting" for _, call in ended):
                 return
@@ -146,9 +147,9 @@ def make_context(run: AgentRun, call: StepCall) -> ToolContext:
         messages=run.step.request.messages if run.step is not None else (),
         resume_data=call.resume_data,
         abort=run.abort,
-        write=lambda value: run.emit(run.writer.tool_output(value, call.id, call.name)),
-        custom=lambda chunk: run.emit(data_chunk(chunk)),
-        printed=lambda text: run.emit(run.writer.tool_output(text, call.id, call.name)),
+        write=lambda value: run.write(run.writer.tool_output(value, call.id, call.name)),
+        custom=lambda chunk: run.write(data_chunk(chunk)),
+        printed=lambda text: run.write(run.writer.tool_output(text, call.id, call.name)),
     )
 
 

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,8 @@ class AgentRun:
         self._emit: Emit = _nowhere
         self._started = False
         self._watchers: list[Extension] = []
+        self._written: deque[Chunk] = deque()
+        self._writing: asyncio.Task[None] | None = None
         self.payloads = Payloads(self)
 
     # --- what it is about ------------------------------------------------------------------------------------------
@@ -134,10 +137,14 @@ class AgentRun:
 
     @property
     def text(self) -> str:
-        """The answer: the last step's text if tools were called, else all of it, as Mastra gives it."""
-        if any(step.tool_calls for step in self.results):
-            return self.results[-1].text
-        return "".join(step.text for step in self.results)
+        """The answer: the last step's text if tools were called, else all of it, as Mastra gives it.
+
+        What a processor rejected is no part of it.
+        """
+        accepted = [step for step in self.results if step.finish_reason not in ("retry", "tripwire")]
+        if any(step.tool_calls for step in accepted):
+            return self.results[-1].text if accepted[-1] is self.results[-1] else ""
+        return "".join(step.text for step in accepted)
 
     # --- chunks ----------------------------------------------------------------------------------------------------
 
@@ -152,6 +159,24 @@ class AgentRun:
             return
         for made in await self.processed(chunk, step):
             self._emit(build_chunk(made))
+
+    def write(self, chunk: Chunk) -> None:
+        """Send what a tool writes while it runs; processors see it first, in the order of writing."""
+        if not self._watchers:
+            self._emit(chunk)
+            return
+        self._written.append(chunk)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._send_written())
+
+    async def _send_written(self) -> None:
+        while self._written:
+            await self.send(self._written.popleft(), self.step)
+
+    async def written(self) -> None:
+        """Wait until all that tools wrote is sent. Raises Tripwire."""
+        if self._writing is not None:
+            await self._writing
 
     async def processed(self, chunk: Chunk, step: ModelStep | None) -> list[dict[str, Any]]:
         """What the processors make of a chunk. Raises Tripwire."""
@@ -190,6 +215,9 @@ class AgentRun:
             emit(self.writer.write("error", {"error": error_json(error)}))
         finally:
             self.abort.detach()
+            writing = self._writing
+            if writing is not None and not writing.cancel() and not writing.cancelled():
+                writing.exception()  # it was raised where it mattered, or the run has ended otherwise
 
     async def _open_tools(self, stack: AsyncExitStack) -> None:
         self.tools = dict(self.setup.tools)
@@ -249,10 +277,10 @@ class AgentRun:
 
     async def remember(self) -> None:
         """Keep in the thread what the run said so far; told again, it replaces what was kept before."""
-        said = [
-            {**message, "id": message_id} for message_id, messages in self.payloads.by_message() for message in messages
-        ]
-        await self._keep(said)
+        steps = self.payloads.by_message()
+        if steps and self.step is not None and self.step.reason == "tripwire":
+            steps.pop()  # a blocked answer is nothing to go on from
+        await self._keep([{**message, "id": message_id} for message_id, messages in steps for message in messages])
 
     async def _keep(self, messages: Sequence[Message]) -> None:
         memory = self.setup.memory

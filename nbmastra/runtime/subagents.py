@@ -86,7 +86,7 @@ class AgentTool(Tool):
             )
 
         def emit(chunk: Chunk) -> None:
-            run.emit(chunk if chunk.type.startswith("data-") else run.writer.nested(chunk, call.id, call.name))
+            run.write(chunk if chunk.type.startswith("data-") else run.writer.nested(chunk, call.id, call.name))
 
         call.nested = call.suspended = None
         await nested.run(emit, run.abort)
