@@ -33,7 +33,7 @@ from nbmastra.runtime.ready import Ready
 from nbmastra.runtime.source import Callbacks, LocalSource
 from nbmastra.runtime.structured import read_structured
 from nbmastra.runtime.subagents import AgentTool
-from nbmastra.runtime.wiring import make_extensions
+from nbmastra.runtime.wiring import EXTENSION_OPTIONS, make_extensions
 from nbmastra.tools import Tool, as_tools
 
 __all__ = ["Agent"]
@@ -205,6 +205,8 @@ class Agent:
         run.answer(call, approved=decision, reason=reason, data=data)
         run.configure(run_options(options, run.options))
         carried = cast("StreamOptions", {**self._carried.get(run_id, {}), **options})
+        if not EXTENSION_OPTIONS.isdisjoint(options):
+            run.extensions = make_extensions(self, carried)
         return self._start(run, carried, previous=previous, answered=[call.id])
 
     # --- making a run ----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ process_tool_result … ] ─▶ process_output_result
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -48,10 +49,14 @@ class Abort(Protocol):
 
 
 class _Hook:
-    """One method of a processor, called with the arguments that it names."""
+    """One method of a processor, called with the arguments that it names.
+
+    A plain function runs in a thread of its own, but for those of chunks: a thread for each delta would be too dear.
+    """
 
     def __init__(self, function: Callable[..., Any], method: str) -> None:
         self._function = function
+        self._in_thread = method != "process_output_stream" and not inspect.iscoroutinefunction(function)
         main, own = _METHODS[method]
         known = own | _COMMON
         self._names: list[str] = []
@@ -82,7 +87,10 @@ class _Hook:
     async def __call__(self, given: Mapping[str, Any]) -> Any:
         first = [given[self._first]] if self._first is not None else []
         named = {name: given[name] for name in self._names if name in given and name != self._first}
-        answer = self._function(*first, **named)
+        if self._in_thread:
+            answer = await asyncio.to_thread(self._function, *first, **named)
+        else:
+            answer = self._function(*first, **named)
         return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -154,6 +162,14 @@ class ProcessorSet:
         return [(one, one.hooks[method]) for one in all_of_them if method in one.hooks]
 
 
+async def _call(processor: _Processor, hook: _Hook, given: Mapping[str, Any]) -> Any:
+    try:
+        return await hook(given)
+    except Tripwire as trip:
+        trip.processor_id = trip.processor_id or processor.id  # raised by hand
+        raise
+
+
 def _given(run: AgentRun, processor: _Processor, **more: Any) -> dict[str, Any]:
     return {
         "abort": processor.abort,
@@ -196,7 +212,7 @@ class ChunkProcessors(Extension):
             processor.parts.append(part)
         try:
             # A copy, since chunks share their payloads with the conversation.
-            made = await hook(_given(run, processor, part=_own(part), stream_parts=processor.parts))
+            made = await _call(processor, hook, _given(run, processor, part=_own(part), stream_parts=processor.parts))
         except Tripwire:
             raise
         except Exception:  # as in Mastra: a processor that breaks is left out, the answer goes on
@@ -216,7 +232,7 @@ class ChunkProcessors(Extension):
             about |= {"messages": deepcopy(_messages(run)), "system_messages": run.conversation.system}
             number = step.index if step is not None else 0
             given = _given(run, processor, **about, result=deepcopy(result), step_number=number, steps=run.results)
-            changed = await hook(given)
+            changed = await _call(processor, hook, given)
             if changed is not None:
                 result = changed
         if result is payload["result"]:
@@ -247,7 +263,7 @@ class AnswerProcessors(Extension):
         conversation = run.conversation
         for processor, hook in self._of["process_input"]:
             messages, system = deepcopy(conversation.input), deepcopy(conversation.system)
-            made = await hook(_given(run, processor, messages=messages, system_messages=system))
+            made = await _call(processor, hook, _given(run, processor, messages=messages, system_messages=system))
             more: list[Message] = []
             if isinstance(made, Mapping):
                 answer = cast("Mapping[str, Any]", made)
@@ -265,7 +281,9 @@ class AnswerProcessors(Extension):
             before = deepcopy([message for message in request.messages if message["role"] != "system"])
             system_before = [message for message in request.messages if message["role"] == "system"]
             messages, system = deepcopy(before), deepcopy(system_before)
-            answer: Any = await hook(
+            answer: Any = await _call(
+                processor,
+                hook,
                 _given(
                     run,
                     processor,
@@ -278,7 +296,7 @@ class AnswerProcessors(Extension):
                     tool_choice=request.tool_choice,
                     active_tools=run.options.active_tools,
                     model_settings=dict(request.settings),
-                )
+                ),
             )
             if isinstance(answer, list | tuple):
                 answer = {"messages": list(cast("Sequence[Any]", answer))}
@@ -304,7 +322,9 @@ class AnswerProcessors(Extension):
             said: Message = {"role": "assistant", "content": step.content()}
             messages = deepcopy([*_messages(run), said])
             calls = [{"toolName": call.name, "toolCallId": call.id, "args": call.wire_args} for call in step.calls]
-            made = await hook(
+            made = await _call(
+                processor,
+                hook,
                 _given(
                     run,
                     processor,
@@ -317,7 +337,7 @@ class AnswerProcessors(Extension):
                     finish_reason=step.reason,
                     usage=step.usage,
                     provider_metadata=step.provider_metadata,
-                )
+                ),
             )
             last = (messages if made is None else list(made))[-1:]
             if last and last[0].get("role") == "assistant" and last[0] != said:
@@ -339,7 +359,7 @@ class AnswerProcessors(Extension):
                 "finish_reason": run.step.reason,
                 "steps": list(run.results),
             }
-            made = await hook(_given(run, processor, messages=messages, result=result))
+            made = await _call(processor, hook, _given(run, processor, messages=messages, result=result))
             messages = messages if made is None else list(made)
             if messages != conversation.response:
                 conversation.response = model_messages(messages)[1]

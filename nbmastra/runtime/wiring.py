@@ -15,7 +15,12 @@ from nbmastra.runtime.task_completion import TaskCompletion, read_task_check
 if TYPE_CHECKING:
     from nbmastra.runtime.agent import Agent
 
-__all__ = ["make_extensions"]
+__all__ = ["EXTENSION_OPTIONS", "make_extensions"]
+
+EXTENSION_OPTIONS = frozenset(
+    {"schema", "structured_output", "input_processors", "output_processors", "is_task_complete", "goal"}
+)
+"""Options that say which extensions there are."""
 
 
 def make_extensions(agent: Agent, options: StreamOptions) -> list[Extension]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from nbmastra.errors import RunTripwire, SettingsError
 from nbmastra.fold import RunState
 from nbmastra.output import MastraModelOutput
-from nbmastra.runtime import Agent, Memory
+from nbmastra.runtime import Agent, Memory, Tripwire
 from nbmastra.runtime.processors import Abort
 from nbmastra.testing import ScriptedModel, call, say, usage
 from nbmastra.tools import tool
@@ -593,3 +594,74 @@ async def test_whatever_processors_decide_text_steps_and_status_agree(verdicts: 
     for chunk in out.log:
         again.apply(chunk, 0.0)
     assert again.text == await out.text
+
+
+async def test_a_sub_agent_s_rejected_answers_never_reach_its_caller() -> None:
+    def turns(*texts: str) -> Any:
+        answers = iter(texts)
+        return ScriptedModel([lambda _: [say(next(answers))]])
+
+    again = Agent("again", model=turns("rude", "kind"), output_processors=[Polite()], max_processor_retries=1)
+    blocked = Agent("blocked", model=turns("rude"), output_processors=[Polite()])
+    stopped = Agent("stopped", model=turns("SECRET"), output_processors=[BlockSecrets()])
+    agents = [again, blocked, stopped]
+    calls = [call(f"agent-{one.name}", prompt="x") for one in agents]
+    out = await play(calls, [say("done")], agents=agents)
+    assert [one.result["text"] for one in out.tool_calls] == ["kind", "", ""]
+    assert await out.text == "done"
+
+
+async def test_a_blocked_answer_is_not_kept_in_memory() -> None:
+    memory = Memory("sqlite://")
+    own = Agent("a", model=ScriptedModel([[say("rude")]]), output_processors=[Polite()], memory=memory)
+    out = await own.stream("hello", memory={"thread": "t", "resource": "u"})
+    await out.settled()
+    assert [message["role"] for message in await memory.messages("t")] == ["user"]
+
+
+async def test_a_tripwire_may_be_raised_by_hand_too() -> None:
+    def by_hand(part: dict[str, Any]) -> dict[str, Any]:
+        raise Tripwire("no", metadata=[1])
+
+    out = await play([say("x")], output_processors=[by_hand])
+    assert out.tripwire == {"reason": "no", "metadata": [1], "processorId": "by-hand"}
+
+
+async def test_plain_methods_run_in_a_thread_but_for_those_of_chunks() -> None:
+    class Where:
+        """Notes threads."""
+
+        def process_input(self) -> None:
+            """Note."""
+            threads.append(threading.get_ident())
+
+        def process_output_stream(self, part: dict[str, Any]) -> dict[str, Any]:
+            """Note."""
+            threads.append(threading.get_ident())
+            return part
+
+    threads: list[int] = []
+    where = Where()
+    out = await play([say("x")], input_processors=[where], output_processors=[where])
+
+    async def engine_thread() -> int:
+        return threading.get_ident()
+
+    engine = await out._engine.start(engine_thread)
+    assert threads[0] != engine
+    assert set(threads[1:]) == {engine}
+
+
+async def test_options_given_with_an_answer_hold_from_there_on() -> None:
+    @tool(require_approval=True)
+    async def deploy(target: str) -> str:
+        """Deploys."""
+        return "done"
+
+    own = Agent("a", model=ScriptedModel([[call("deploy", target="x")], [say("SECRET")]]), tools=[deploy])
+    out = await own.stream("go")
+    await out.settled()
+    assert out.run_id is not None
+    after = await own.approve_tool_call(out.run_id, output_processors=[BlockSecrets()])
+    await after.settled()
+    assert after.status == "tripwire"
