@@ -26,6 +26,7 @@ from nbmastra.runtime.extend import Dispatch, RunMemory, ToolSource
 from nbmastra.runtime.goals import GoalRecords
 from nbmastra.runtime.kept import restore_run
 from nbmastra.runtime.loop import AgentRun, RunSetup
+from nbmastra.runtime.mcp import mcp_sources
 from nbmastra.runtime.model import Message, Model
 from nbmastra.runtime.models import find_model
 from nbmastra.runtime.options import AnswerOptions, Instructions, StreamOptions, read_options, run_options
@@ -48,7 +49,8 @@ class Agent:
     model: a name such as "anthropic:claude-sonnet-4-5", a pydantic-ai model, or anything that has the methods of
     `nbmastra.runtime.Model`. instructions: a text, several, or a function of the request context. tools: functions,
     `@tool`s, or a dict of them by name. agents: other agents by name, or a list; the model calls them as `agent-NAME`.
-    memory: keeps threads. mcp: sources of tools that are opened with each run. default_options: options of `stream`.
+    memory: keeps threads. mcp: MCP servers, whose tools are opened with each run
+    (`nbmastra.runtime.mcp.mcp_sources` tells how they are named). default_options: options of `stream`.
 
     Raises SettingsError for what can't be right, here and in all methods at once.
     """
@@ -66,7 +68,7 @@ class Agent:
         input_processors: Sequence[Any] = (),
         output_processors: Sequence[Any] = (),
         goal: Any = None,
-        mcp: Sequence[ToolSource] = (),
+        mcp: Any = (),
         max_steps: int | None = None,
         max_processor_retries: int | None = None,
         default_options: StreamOptions | None = None,
@@ -85,7 +87,7 @@ class Agent:
         self.output_processors = output_processors
         self.goal = goal
         self.goal_records = GoalRecords()
-        self.mcp = list(mcp)
+        self.mcp: list[ToolSource] = mcp_sources(mcp)
         self.dispatch = dispatch
         self._model = model
         self._found: Model | None = None
