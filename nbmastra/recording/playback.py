@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,7 +60,7 @@ class Playback:
         paused: bool = False,
     ) -> None:
         self._make = make
-        self._times = times
+        self._times = [round(at, 6) for at in times]  # as runs keep them
         self._chunks = chunks
         self._ended = ended
         self._last = times[-1] if times else 0.0
@@ -143,8 +143,7 @@ class Playback:
     def whole(self) -> ReplayedOutput:
         """The finished run, whatever plays."""
         out = self._make(self)
-        for at, chunks in self._moments(0, len(self._times)):
-            out.feed(chunks, at)
+        self._fold(out, 0, len(self._times))
         out.finish(self._ended)
         return out
 
@@ -230,20 +229,20 @@ class Playback:
         self._feed(out, bisect_right(self._times, self.position_s) if given is None else given)
         return out if out.done else _started(out)
 
+    def _fold(self, out: ReplayedOutput, first: int, end: int) -> None:
+        """Some of the chunks at once, each at its time; cheaper than to feed each moment."""
+        if first < end:
+            chunks, times = self._chunks[first:end], self._times[first:end]
+            for chunk, at in zip(chunks, times, strict=True):
+                out.state.apply(chunk, at)
+            out.log.extend(chunks)
+            out.feed([], times[-1])  # looks whether its first turn is over
+
     def _feed(self, out: ReplayedOutput, given: int) -> None:
-        for at, chunks in self._moments(self._given, given):
-            out.feed(chunks, at)
+        self._fold(out, self._given, given)
         self._given = max(self._given, given)
         if self.at_end:
             out.finish(self._ended)
-
-    def _moments(self, first: int, end: int) -> Iterator[tuple[float, list[Chunk]]]:
-        """Some of the chunks, those of one moment together."""
-        while first < end:
-            at = self._times[first]
-            after = min(bisect_right(self._times, at, first), end)
-            yield at, self._chunks[first:after]
-            first = after
 
 
 def _started(out: ReplayedOutput) -> ReplayedOutput:
