@@ -9,12 +9,15 @@ from nbmastra.runtime.agent import Agent
 from nbmastra.runtime.extend import Dispatch, Extension, RunMemory, ToolSource, Tripwire
 from nbmastra.runtime.model import Model, ModelRequest
 from nbmastra.runtime.options import StreamOptions
+from nbmastra.runtime.processors import Abort
+from nbmastra.runtime.scorers import Scores, Scoring
 from nbmastra.runtime.step import StepCall, StepResult
 
 if TYPE_CHECKING:
     from nbmastra.runtime.memory import Memory
 
 __all__ = [
+    "Abort",
     "Agent",
     "Dispatch",
     "Extension",
@@ -22,6 +25,8 @@ __all__ = [
     "Model",
     "ModelRequest",
     "RunMemory",
+    "Scores",
+    "Scoring",
     "StepCall",
     "StepResult",
     "StreamOptions",

@@ -187,9 +187,8 @@ def _given(run: AgentRun, processor: _Processor, **more: Any) -> dict[str, Any]:
 class ChunkProcessors(Extension):
     """The half that sees chunks: stands before structured output, whose chunks no processor sees."""
 
-    is_processor = True
-
     def __init__(self, processors: ProcessorSet) -> None:
+        self.is_processor = bool(processors.outputs)
         self._stream = processors.having("process_output_stream")
         self._results = processors.having("process_tool_result")
         self.sees_chunks = bool(self._stream or self._results)
@@ -252,11 +251,9 @@ def _own(part: dict[str, Any]) -> dict[str, Any]:
 class AnswerProcessors(Extension):
     """The half that sees messages: what goes in, each answer of the model, and the result."""
 
-    is_processor = True
-
     def __init__(self, processors: ProcessorSet) -> None:
-        self._of = {method: processors.having(method) for method in _METHODS}
         self.is_processor = bool(processors.outputs)
+        self._of = {method: processors.having(method) for method in _METHODS}
 
     async def start(self, run: AgentRun) -> None:
         """What the user says; system messages may be changed too."""
