@@ -140,7 +140,7 @@ def _answer(content: object) -> Iterable[ModelResponsePart]:
             case "text" if part.get("text"):
                 yield TextPart(part["text"], **note.arguments())
             case "reasoning" if part.get("text") or note.signature:
-                yield ThinkingPart(str(part.get("text", "")), signature=note.signature, **note.arguments())
+                yield ThinkingPart(str(part.get("text", "")), **note.arguments(thinking=True))
             case "tool-call":
                 kind = NativeToolCallPart if part.get("providerExecuted") else ToolCallPart
                 given: Any = part.get("input")

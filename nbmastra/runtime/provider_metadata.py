@@ -15,6 +15,7 @@ from nbmastra.fold.reading import as_dict
 __all__ = ["Note", "jsonable"]
 
 _REDACTED = "redacted_thinking"  # pydantic-ai's id of an Anthropic thought that only its signature stands for
+_SIGNED = "thought_signature"
 _SIGNATURE = {
     "anthropic": "signature",
     "openai": "reasoningEncryptedContent",
@@ -35,13 +36,10 @@ class Note:
     @classmethod
     def of(cls, part: Any) -> Note:
         """The note at a part of a pydantic-ai response."""
-        details = getattr(part, "provider_details", None)
-        return cls(
-            part.provider_name,
-            part.id,
-            getattr(part, "signature", None) or None,
-            jsonable(details) if isinstance(details, dict) else None,
-        )
+        details: dict[str, Any] = jsonable(getattr(part, "provider_details", None) or {})
+        # Google signs texts and calls too; pydantic-ai keeps that among the details.
+        signature = getattr(part, "signature", None) or details.pop(_SIGNED, None)
+        return cls(part.provider_name, part.id, signature, details or None)
 
     def to_wire(self) -> dict[str, Any] | None:
         """As chunks have it: by the provider's name; None where there is nothing to tell."""
@@ -74,9 +72,14 @@ class Note:
             )
         return cls()
 
-    def arguments(self) -> dict[str, Any]:
-        """The keyword arguments for a pydantic-ai part, without the signature."""
-        return {"provider_name": self.provider, "id": self.id, "provider_details": self.details}
+    def arguments(self, *, thinking: bool = False) -> dict[str, Any]:
+        """The keyword arguments for a pydantic-ai part."""
+        found: dict[str, Any] = {"provider_name": self.provider, "id": self.id, "provider_details": self.details}
+        if thinking:
+            found["signature"] = self.signature
+        elif self.signature:
+            found["provider_details"] = {**(self.details or {}), _SIGNED: self.signature}
+        return found
 
 
 def jsonable(value: Any) -> Any:

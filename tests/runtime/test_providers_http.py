@@ -11,10 +11,13 @@ from itertools import count
 from typing import Any
 
 import pytest
+from pydantic_ai.models.google import GoogleModel
+from pydantic_ai.providers.google import GoogleProvider
 
 from nbmastra.engine import get_engine
 from nbmastra.errors import ModelError
 from nbmastra.runtime.model import (
+    FileMade,
     Finish,
     ModelEvent,
     ModelRequest,
@@ -224,6 +227,49 @@ async def test_an_answer_of_chat_completions(server: TinyServer, model: str) -> 
     assert isinstance(finish, Finish)
     assert (finish.reason, finish.usage) == ("tool-calls", Usage(30, 20, 50, 0, 10))
     assert server.requests[-1].target == "/v1/chat/completions"
+
+
+def gemini(*parts: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    """A piece of an answer of Google's `streamGenerateContent`."""
+    end = {"finishReason": reason} if reason else {}
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 7, "totalTokenCount": 22}
+    return {
+        "candidates": [{"content": {"parts": list(parts), "role": "model"}, "index": 0, **end}],
+        "usageMetadata": usage, "modelVersion": "gemini-3.8-flash", "responseId": "r1",
+    }  # fmt: skip
+
+
+async def test_an_answer_of_google_whose_signatures_go_back(server: TinyServer) -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}
+    call = {"functionCall": {"name": "weather", "args": {"city": "Paris"}}, "thoughtSignature": "Y2FsbA=="}
+    pieces = [
+        gemini({"text": "Let me see.", "thought": True}),
+        gemini({"text": "Hé"}),
+        gemini({"text": "llo", "thoughtSignature": "dGV4dA=="}),
+        gemini(call),
+        gemini(picture, reason="STOP"),
+    ]
+    server.handler = lambda _: sse(pieces, named=False)
+    provider = GoogleProvider(api_key="AIzaSyTest0123456789", base_url=server.url)
+    model = resolve_model(GoogleModel("gemini-3.8-flash", provider=provider))
+    said = [event async for event in model.stream(ASKED)]
+    thought, text = [event for event in said if isinstance(event, PartEnd)]
+    [called_] = [event for event in said if isinstance(event, ToolCalled)]
+    assert thought.kind == "reasoning"
+    assert text.metadata == {"google": {"thoughtSignature": "dGV4dA=="}}
+    assert called_.metadata == {"google": {"thoughtSignature": "Y2FsbA=="}}
+    assert FileMade("image/png", "iVBORw0KGgo=") in said
+    assert isinstance(said[-1], Finish)
+    assert (said[-1].reason, said[-1].usage) == ("tool-calls", Usage(10, 12, 22, 7))
+    answer_ = [
+        {"type": "text", "text": "Héllo", "providerOptions": text.metadata},
+        called(called_.id, "Paris", providerOptions=called_.metadata),
+    ]
+    results = {"role": "tool", "content": [gave(called_.id, 21)]}
+    async for _ in model.stream(ModelRequest([*ASKED.messages, {"role": "assistant", "content": answer_}, results])):
+        pass
+    sent = body(server)["contents"][1]["parts"]
+    assert [part.get("thoughtSignature") for part in sent] == ["dGV4dA==", "Y2FsbA=="]
 
 
 async def test_a_usage_that_isnt_told_is_missing(server: TinyServer) -> None:
