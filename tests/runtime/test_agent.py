@@ -491,11 +491,13 @@ def test_a_budget_of_a_model_without_a_price_is_refused() -> None:
 async def test_a_budget_stops_the_run() -> None:
     out = await forever().stream("go", max_tokens=20)
     await out.settled()
+    await out.aclose()
     assert out.status == "cancelled"
     assert "budget" in out.status_reason
     prices = {"scripted/scripted-1": {"input": 1e6, "output": 1e6}}
     out = await forever().stream("go", max_cost_usd=20, prices=prices)
     await out.settled()
+    await out.aclose()
     assert "budget" in out.status_reason
 
 
