@@ -59,7 +59,10 @@ def history_command(line: str, names: dict[str, Any]) -> None:
 
 
 def summary(history: History) -> pd.DataFrame:
-    """One row per agent, by what it used, then one of all: runs, how they ended, times in seconds, tokens, USD."""
+    """One row per agent, by what it used, then one of all: runs, how they ended, times in seconds, tokens, USD.
+
+    A cost is missing where that of a run isn't known.
+    """
     runs = runs_df(history)
     runs["agent"] = [clean_line(name, 40) if isinstance(name, str) else "-" for name in runs["agent_id"]]
     groups: list[tuple[str, pd.DataFrame]] = [(str(name), group) for name, group in runs.groupby("agent")]
@@ -73,7 +76,8 @@ def summary(history: History) -> pd.DataFrame:
 def _row(runs: pd.DataFrame) -> dict[str, Any]:
     by_status = runs["status"].value_counts()
     seconds = runs["duration_s"].dropna()
-    costs = runs["cost_usd"].dropna()
+    costs = runs["cost_usd"]
+    priced = costs.notna().any() and not (costs.isna() & runs["total_tokens"].gt(0).fillna(False)).any()
 
     def counted(*names: str) -> int:
         return sum(int(by_status.get(name, 0)) for name in names)
@@ -89,7 +93,7 @@ def _row(runs: pd.DataFrame) -> dict[str, Any]:
         "tool_calls": int(runs["tool_calls"].sum()),
         "failed_calls": int(runs["failed_tool_calls"].sum()),
         "tokens": int(runs["total_tokens"].sum()) if runs["total_tokens"].notna().any() else pd.NA,
-        "cost_usd": round(float(costs.sum()), 4) if len(costs) else pd.NA,
+        "cost_usd": round(float(costs.sum()), 4) if priced else pd.NA,
     }
 
 
