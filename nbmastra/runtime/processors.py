@@ -1,7 +1,7 @@
 """Processors: they see what goes to a model and what comes from it, may change it, and may stop the run.
 
-process_input ─▶ [ process_input_step ─▶ model ─▶ process_output_stream … ─▶ process_output_step ─▶ tools ─▶
-process_tool_result … ] ─▶ process_output_result
+process_input ─▶ [ process_input_step ─▶ process_llm_request ─▶ model ─▶ process_output_stream … ─▶
+process_output_step ─▶ tools ─▶ process_tool_result … ] ─▶ process_output_result
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _STEP = {"messages", "system_messages", "step_number", "steps"}
 _METHODS: dict[str, tuple[str, set[str]]] = {
     "process_input": ("messages", {"messages", "system_messages"}),
     "process_input_step": ("messages", {*_STEP, "model", "tools", "tool_choice", "active_tools", "model_settings"}),
+    "process_llm_request": ("prompt", {"prompt", "step_number", "steps", "model"}),
     "process_output_stream": ("part", {"part", "stream_parts"}),
     "process_output_step": ("messages", {*_STEP, "text", "tool_calls", "finish_reason", "usage", "provider_metadata"}),
     "process_tool_result": ("result", {*_STEP, "result", "args", "tool_name", "tool_call_id"}),
@@ -158,7 +159,7 @@ class ProcessorSet:
 
     def having(self, method: str) -> list[tuple[_Processor, _Hook]]:
         """The processors that have a method, in their order, each with it."""
-        all_of_them = self.inputs if method.startswith("process_input") else self.outputs
+        all_of_them = self.inputs if method.startswith(("process_input", "process_llm")) else self.outputs
         return [(one, one.hooks[method]) for one in all_of_them if method in one.hooks]
 
 
@@ -312,6 +313,16 @@ class AnswerProcessors(Extension):
                 tool_choice=changes.get("tool_choice", request.tool_choice),
                 settings=changes.get("model_settings", request.settings),
             )
+
+        for processor, hook in self._of["process_llm_request"]:
+            prompt: Any = deepcopy(list(step.request.messages))
+            given = _given(
+                run, processor, prompt=prompt, step_number=step.index, steps=list(run.results), model=run.model
+            )
+            made = await _call(processor, hook, given)
+            if isinstance(made, Mapping):
+                made = cast("Mapping[str, Any]", made).get("prompt")
+            step.request = replace(step.request, messages=prompt if made is None else list(made))
 
     async def after_model(self, run: AgentRun, step: ModelStep) -> None:
         """The model's answer, before its tools run."""

@@ -144,8 +144,7 @@ class StructuredOutput(Extension):
         self._growth: ObjectGrowth | None = None
 
     async def before_step(self, run: AgentRun, step: ModelStep) -> None:
-        """Ask for the object."""
-        step.request = ask_for(self.settings, run.model, step.request)
+        """A new answer."""
         self._growth = ObjectGrowth({"from": "AGENT", "runId": run.run_id}, self.settings.answer)
         self.verdict.error = None
 
@@ -178,12 +177,16 @@ class StructuredOutput(Extension):
 
 
 class ObjectVerdict(Extension):
-    """Says that the answer isn't the object, once all processors have let the step pass."""
+    """Asks for the object, and says that the answer isn't one: both when all processors are through with the step."""
 
     def __init__(self, settings: StructuredSettings) -> None:
         self.settings = settings
         self.error: ObjectError | None = None
         self.value: Any = None
+
+    async def before_step(self, run: AgentRun, step: ModelStep) -> None:
+        """Ask for the object."""
+        step.request = ask_for(self.settings, run.model, step.request)
 
     async def after_model(self, run: AgentRun, step: ModelStep) -> None:
         """Deal with an error as the strategy says."""

@@ -665,3 +665,36 @@ async def test_options_given_with_an_answer_hold_from_there_on() -> None:
     after = await own.approve_tool_call(out.run_id, output_processors=[BlockSecrets()])
     await after.settled()
     assert after.status == "tripwire"
+
+
+async def test_the_prompt_may_be_rewritten_on_its_way_to_the_model_and_is_not_kept() -> None:
+    class Short:
+        """Shortens."""
+
+        id = "short"
+
+        def process_llm_request(self, prompt: list[Any], step_number: int) -> list[Any]:
+            """Change."""
+            return [prompt[0], {"role": "user", "content": [{"type": "text", "text": f"step {step_number}"}]}]
+
+    model = ScriptedModel([[say("ok")]])
+    out = await play(model=model, input_processors=[Short()])
+    assert [message["role"] for message in model.requests[0].messages] == ["system", "user"]
+    assert model.requests[0].messages[1]["content"][0]["text"] == "step 0"
+    assert chunks(out)[-1]["payload"]["messages"]["user"][0]["content"][0]["text"] == "hello"
+
+
+async def test_processors_do_not_take_the_schema_from_the_model() -> None:
+    class New:
+        """Has its own system message."""
+
+        def process_input_step(self, system_messages: list[Any]) -> Any:
+            """Change."""
+            assert len(system_messages) == 1
+            return {"system_messages": ["New."]}
+
+    model = ScriptedModel([[say('{"elements":[]}')]])
+    await play(model=model, input_processors=[New()], structured_output={"schema": {"type": "array"}})
+    first, second = (message["content"] for message in model.requests[0].messages if message["role"] == "system")
+    assert first == "New."
+    assert "elements" in second
