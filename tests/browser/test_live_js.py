@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -387,3 +388,103 @@ def test_a_reader_who_wants_no_motion_gets_none(front: Front) -> None:
     front.display()
     names = "() => [...document.querySelectorAll('.nbm-dot, .nbm-caret')].map(e => getComputedStyle(e).animationName)"
     assert front.page.evaluate(names) == ["none", "none"]
+
+
+def test_what_is_rebuilt_keeps_its_elements_and_what_is_open_in_them(front: Front) -> None:
+    front.start()
+    front.display()
+    front.display()
+    doc = front.doc
+    root = doc.add(cls="nbm")
+
+    def build(*texts: str) -> None:
+        for text in texts:
+            fold = doc.add(root, "details", "fold")
+            doc.add(fold, "summary", text=text)
+            doc.add(fold, "p", text=f"in {text}", attrs={"data-nbm-act": "act"})
+
+    build("one", "two", "three")
+    front.send()
+    folds = "shown[0].el.querySelectorAll('details')"
+    front.page.evaluate(f"{folds}[1].open = true; window.kept = [...{folds}]")
+    with doc.rebuilt(root):
+        build("one", "2", "three", "four")
+    front.send()
+    assert front.page.evaluate(f"[...{folds}].map((el, i) => el === kept[i])") == [True, True, True, False]
+    assert front.page.evaluate(f"[...{folds}].map(el => el.open)") == [False, True, False, False]
+    assert "<p data-nbm-act=" in front.html(1)
+    for number in (0, 1):
+        assert ">2<" in front.html(number)
+        assert "in four" in front.html(number)
+    with doc.rebuilt(root):
+        build("one")
+    doc.set_text(doc.kids(doc.kids(root)[0])[1], "changed")
+    front.send()
+    assert front.page.evaluate(f"{folds}[0] === kept[0]")
+    front.page.evaluate("shown[0].el.querySelector('p').click()")
+    assert front.sent()[-1]["node"] == doc.kids(doc.kids(root)[0])[1]
+    for number in (0, 1):
+        assert front.html(number).count("<details") == 1
+        assert "changed" in front.html(number)
+
+
+def test_time_passes_at_the_rate_of_the_kernel(front: Front) -> None:
+    now = 0.0
+    front.doc = Document(clock=lambda: now)
+    front.start()
+    front.display()
+    clock = front.doc.add(tag="p", html="")
+    front.doc.since(clock, 3.0)
+    front.doc.pace(0.0)
+    front.send()
+    front.page.evaluate("() => new Promise(resolve => setTimeout(resolve, 300))")
+    assert front.html() == "<p>3.0 s</p>"
+    front.display()
+    assert front.html(1) == "<p>3.0 s</p>"
+    now = 5.0
+    front.doc.pace(100.0)
+    front.send()
+    expect(front.page.locator("p").first).to_have_text(re.compile(r"^\d+:\d\d$"))  # minutes, a second later
+
+
+def test_keys_click_the_buttons_that_name_them(front: Front) -> None:
+    front.start()
+    front.display()
+    doc = front.doc
+    root = doc.add(cls="nbm", attrs={"tabindex": "-1"})
+    keys = {"play": "Space", "on": "ArrowRight"}
+    for name, key in keys.items():
+        attrs = {"type": "button", "data-nbm-act": name, "data-nbm-key": key, "data-nbm-repeat": ""}
+        doc.add(root, "button", text=name, attrs=attrs)
+    attrs = {
+        "type": "range",
+        "min": "0",
+        "max": "10",
+        "step": "any",
+        "value": "2",
+        "name": "at",
+        "data-nbm-act": "seek",
+    }
+    slider = doc.add(root, "input", attrs=attrs)
+    doc.add(root, "input", attrs={"name": "words"})
+    front.send()
+    page = front.page
+    page.locator(".nbm").focus()
+    for key in ("Space", "ArrowRight", "ArrowRight", "Control+ArrowRight", "ArrowUp"):
+        page.keyboard.press(key)
+    assert [act["act"] for act in front.sent()] == ["play", "on", "on"]
+    page.locator("[type=range]").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    assert [act["act"] for act in front.sent()][3:] == ["on", "play"]
+    assert page.locator("[type=range]").input_value() == "2"
+    page.locator("[name=words]").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowRight")
+    assert len(front.sent()) == 5
+    page.locator("[type=range]").focus()
+    page.keyboard.press("End")
+    page.wait_for_function("sent.some(act => act.act === 'seek' && act.values.at === '10')")
+    doc.set_attr(slider, "value", "4")
+    front.send()
+    assert page.locator("[type=range]").input_value() == "4"
