@@ -230,7 +230,10 @@ def _function(
                     unread.note_records(run.kept.unread)
         for row in beside(source):
             rows.add(row)
-        return unread.with_frame(rows.frame())
+        frame = rows.frame()
+        if {"cost_usd", "model", "total_tokens"} <= set(frame.columns):
+            frame.attrs["unpriced_models"] = _unpriced(frame)
+        return unread.with_frame(frame)
 
     function.__name__ = function.__qualname__ = table.name
     function.__doc__ = f"""{table.doc}
@@ -241,6 +244,12 @@ def _function(
     `docs/frames.md` lists the columns.
     """
     return cast("TableFunction", function)
+
+
+def _unpriced(frame: pd.DataFrame) -> list[str]:
+    """The models of rows that spent something whose price isn't known."""
+    rows = frame["cost_usd"].isna() & (frame["total_tokens"].fillna(0) > 0)
+    return sorted(str(model) for model in frame["model"][rows].dropna().unique())
 
 
 runs_df = _function(RUNS, run_rows)
