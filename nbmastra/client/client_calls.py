@@ -75,8 +75,13 @@ class ClientCall:
         return {"type": kind, "runId": self.run_id, "from": "AGENT", "payload": {**about, **payload}}
 
 
-async def run_call(call: ClientCall, tools: Mapping[str, Tool], context: ToolContext, emit: Emit) -> bool:
-    """Run it and emit the chunk of its result; False if it waits for somebody. Raises only if cancelled."""
+async def run_call(
+    call: ClientCall, tools: Mapping[str, Tool], context: ToolContext, emit: Emit, *, always_ask: bool = False
+) -> bool:
+    """Run it and emit the chunk of its result; False if it waits for somebody. Raises only if cancelled.
+
+    `always_ask`: every call needs an approval, whatever its tool says.
+    """
     tool = tools.get(call.name)
     if call.declined is not None:
         call.result = {"error": f"The user declined this call.{f' {call.declined}' if call.declined else ''}"}
@@ -87,7 +92,7 @@ async def run_call(call: ClientCall, tools: Mapping[str, Tool], context: ToolCon
         if tool is None:
             raise LookupError(f"there is no tool {call.name!r} here; there are: {', '.join(tools) or 'none'}")
         arguments = tool.parse(call.arguments())
-        if not call.approved and await tool.needs_approval(call.named_args):
+        if not call.approved and (always_ask or await tool.needs_approval(call.named_args)):
             emit(call.ask("tool-call-approval", resumeSchema=_APPROVAL_SCHEMA))
             return False
         call.result = await tool.run(arguments, context)

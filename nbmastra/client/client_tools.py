@@ -246,7 +246,10 @@ class ClientToolRun:
         chunks: asyncio.Queue[Chunk | None] = asyncio.Queue()
 
         async def run(call: ClientCall, emit: Emit) -> bool:
-            return await run_call(call, self.client.tools, make_context(call, emit, **self._about(history)), emit)
+            context = make_context(call, emit, **self._about(history))
+            # Servers ask for an approval of their own tools only.
+            always = self.body.get("requireToolApproval") is True
+            return await run_call(call, self.client.tools, context, emit, always_ask=always)
 
         async def run_all() -> None:
             try:

@@ -314,6 +314,21 @@ async def test_a_call_waits_for_approval_and_goes_on_as_a_new_output(client: Mas
         await out.approve()
 
 
+async def test_a_run_whose_tools_all_need_approval_asks_for_functions_too(client: MastraClient) -> None:
+    agent = client.agent("client-parallel")
+    out = await agent.stream("look", client_tools=[head_of_table], require_tool_approval=True)
+    await asyncio.to_thread(out.wait, 30)
+    assert [call.status for call in out.waiting] == ["needs-approval"] * 2
+
+
+async def test_a_recording_of_a_run_that_waits_waits_too(client: MastraClient, tmp_path: Path) -> None:
+    out = await client.agent("client-echo").stream("look", client_tools=[careful])
+    again = load_recording(await record(out, tmp_path / "run.jsonl"))
+    again.wait(30)
+    assert (again.status, again.status_reason) == (out.status, out.status_reason)
+    assert out.status == "suspended"
+
+
 async def test_a_declined_call_is_told_to_the_model_with_the_reason(client: MastraClient) -> None:
     agent = client.agent("client-memory")
     out = await agent.stream("look", client_tools=[careful], memory=memory())
