@@ -228,6 +228,7 @@ class AgentRun:
 
     async def _run(self) -> None:
         if self._started:
+            await self._find_model()
             more = await self._after_answer()
         else:
             self._started = True
@@ -253,8 +254,13 @@ class AgentRun:
         self.finished = True
         await self.send(self.writer.share("finish", self.payloads.finish()))
 
+    async def _find_model(self) -> None:
+        # In a thread: a provider's libraries take seconds to load, and other runs go on meanwhile.
+        if self._model is None:
+            self._model = await asyncio.to_thread(self.setup.model)
+
     async def _prepare(self) -> None:
-        _ = self.model  # what is wrong with it is said before anything is asked of others
+        await self._find_model()  # what is wrong with it is said before anything is asked of others
         await self._instruct()
         if self.setup.memory is not None and self.thread is not None and self.setup.recalls:
             self.conversation.earlier[:0] = await self.setup.memory.recall(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -96,3 +98,38 @@ def test_a_refusal_of_the_provider_is_the_runs_error(server: TinyServer) -> None
     with pytest.raises(MastraStreamError, match="Quota used up") as caught:
         out.text.result(10)
     assert caught.value.status_code == 429
+
+
+def test_other_runs_go_on_while_a_providers_libraries_load(server: TinyServer) -> None:
+    """In a new process, where nothing is loaded yet: the engine's loop is never held up for long."""
+    server.handler = lambda _: responses_stream(pieces=["Hi"])
+    code = """
+import asyncio, time
+from nbmastra.engine import get_engine
+from nbmastra.runtime import Agent
+
+async def longest_gap(done):
+    longest = 0.0
+    while not done.is_set():
+        before = time.perf_counter()
+        await asyncio.sleep(0.01)
+        longest = max(longest, time.perf_counter() - before)
+    return longest
+
+async def begin():
+    done = asyncio.Event()
+    return done, asyncio.create_task(longest_gap(done))
+
+async def end(done, task):
+    done.set()
+    return await task
+
+done, task = get_engine().start(begin).result(10)
+began = time.perf_counter()
+assert Agent("helper", model="openai:gpt-6-luna").stream("Hi").result(60).wait(60).text.result(5) == "Hi"
+took = time.perf_counter() - began
+gap = get_engine().start(end, done, task).result(10)
+print(gap < took / 2, gap, took)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=90)
+    assert done.stdout.startswith("True "), done.stdout
