@@ -20,7 +20,7 @@ from nbmastra.output import (
     price_limits,
 )
 from nbmastra.runtime.caller_tools import caller_tools
-from nbmastra.runtime.control import LocalControl, WaitingRuns
+from nbmastra.runtime.control import LocalControl, WaitingRun, WaitingRuns
 from nbmastra.runtime.conversation import Conversation, model_messages
 from nbmastra.runtime.extend import Dispatch, RunMemory, ToolSource
 from nbmastra.runtime.goals import GoalRecords
@@ -172,6 +172,18 @@ class Agent:
     ) -> Job[MastraModelOutput]:
         """Give a suspended run its data; gives the output that goes on. Raises as `approve_tool_call`."""
         return self._answer(run_id, tool_call_id, "resume", options, data=data)
+
+    def suspended_runs(self, *, thread: str | None = None, resource: str | None = None) -> Job[list[WaitingRun]]:
+        """The runs that wait for somebody: in this process and, with a memory, those of other kernels too."""
+
+        async def ask() -> list[WaitingRun]:
+            return [
+                run
+                for run in await self._waiting.listed()
+                if thread in (None, run.thread) and resource in (None, run.resource)
+            ]
+
+        return self._engine.start(ask)
 
     def _answer(
         self,

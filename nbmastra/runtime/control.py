@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nbmastra.engine import Job
 from nbmastra.errors import AlreadyResumed, NotSuspended
 from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.output import Answer, MastraModelOutput
@@ -15,11 +18,57 @@ from nbmastra.runtime.step import StepCall
 if TYPE_CHECKING:
     from nbmastra.runtime.agent import Agent
 
-__all__ = ["LocalControl", "WaitingRuns"]
+__all__ = ["LocalControl", "WaitingCall", "WaitingRun", "WaitingRuns"]
 
 _MAX_REMEMBERED = 10_000
 
 _logger = logging.getLogger("nbmastra")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that waits: for approval, or for data (then `suspend_payload` is what it asks)."""
+
+    tool_call_id: str
+    tool_name: str
+    args: Any = None
+    needs_approval: bool = False
+    suspend_payload: Any = None
+
+    @classmethod
+    def of(cls, call_id: str, name: str, args: Any, asked: Mapping[str, Any]) -> WaitingCall:
+        """What a call asks; one that runs a sub-agent asks what the agent's call does."""
+        approval = asked.get("kind") == "approval"
+        return cls(call_id, asked.get("name", name), asked.get("args", args), approval, asked.get("payload"))
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRun:
+    """A run that waits for somebody; answering gives the output that goes on with it.
+
+    Answers take the id of a call where several wait, and raise AlreadyResumed, NotSuspended when awaited.
+    """
+
+    run_id: str
+    calls: tuple[WaitingCall, ...]
+    thread: str | None = None
+    resource: str | None = None
+    agent: Agent | None = field(default=None, repr=False)
+
+    def approve(self, tool_call_id: str | None = None) -> Job[MastraModelOutput]:
+        """Let a call run."""
+        assert self.agent is not None
+        return self.agent.approve_tool_call(self.run_id, tool_call_id)
+
+    def decline(self, tool_call_id: str | None = None, *, reason: str | None = None) -> Job[MastraModelOutput]:
+        """Refuse a call; the model is told the reason."""
+        assert self.agent is not None
+        return self.agent.decline_tool_call(self.run_id, tool_call_id, reason=reason)
+
+    def resume(self, data: Any, *, tool_call_id: str | None = None) -> Job[MastraModelOutput]:
+        """Give a call the data it waits for."""
+        assert self.agent is not None
+        return self.agent.resume_stream(self.run_id, data, tool_call_id)
 
 
 class WaitingRuns:
@@ -29,6 +78,7 @@ class WaitingRuns:
         self._agent = agent
         self._runs: dict[str, AgentRun] = {}
         self._answered: dict[str, None] = {}
+        self._only_here: set[str] = set()
 
     @property
     def _store(self) -> Any:
@@ -46,6 +96,7 @@ class WaitingRuns:
         try:
             await store.run(store.save_suspended, run.run_id, run_state(run), **about)
         except Exception:
+            self._only_here.add(run.run_id)
             _logger.warning("a run that waits can't be kept in the store", exc_info=True)
 
     async def take(self, run_id: str, tool_call_id: str | None) -> tuple[AgentRun, StepCall]:
@@ -57,7 +108,7 @@ class WaitingRuns:
         if run is not None:
             call = _waiting_call(run, tool_call_id)
             self._forget(run_id)  # before anything is awaited: a second answer at the same time is refused
-            if store is not None:
+            if store is not None and run_id not in self._only_here:
                 await store.run(store.take_suspended, run_id)  # refuses, if another kernel was faster
             return run, call
         if run_id in self._answered:
@@ -71,6 +122,23 @@ class WaitingRuns:
         except NotSuspended:
             await self.keep(run)
             raise
+
+    async def listed(self) -> list[WaitingRun]:
+        """Those that wait, in this process and, as far as the store knows, of other kernels."""
+        found: dict[str, WaitingRun] = {}
+        store = self._store
+        if store is not None:
+            for kept in await store.run(store.suspended_runs, agent=self._agent.id):
+                calls = [call for call in kept["state"]["step"]["calls"] if call["state"] == "waiting"]
+                asked = (WaitingCall.of(one["id"], one["name"], one["args"], one["suspended"] or {}) for one in calls)
+                about = (kept["threadId"], kept["resourceId"], self._agent)
+                found[kept["runId"]] = WaitingRun(kept["runId"], tuple(asked), *about)
+        for run in self._runs.values():
+            if store is not None and run.run_id not in found and run.run_id not in self._only_here:
+                continue  # another kernel has answered it
+            asked = (WaitingCall.of(call.id, call.name, call.args, call.suspended or {}) for call in run.waiting)
+            found[run.run_id] = WaitingRun(run.run_id, tuple(asked), run.thread, run.resource, self._agent)
+        return list(found.values())
 
     def _forget(self, run_id: str) -> None:
         del self._runs[run_id]

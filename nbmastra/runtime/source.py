@@ -102,6 +102,7 @@ class LocalSource:
         self._abort = AbortSignal(abort_signal)
         self._ended = ended
         self._chunks: list[Chunk] = []
+        self._events = 0
         self._news: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -147,6 +148,8 @@ class LocalSource:
             self._wake()
 
     def _take(self, chunk: Chunk) -> None:
+        chunk.event = self._events
+        self._events += 1
         self._chunks.append(chunk)
         self._wake()
 
@@ -165,8 +168,10 @@ class LocalSource:
     def parting(self) -> list[Chunk]:
         """The last chunks of a run that its output stops; its tools are told."""
         self._abort.abort("the run was stopped")
+        for chunk in self._run.parting():
+            self._take(chunk)
         chunks, self._chunks = self._chunks, []
-        return [*chunks, *self._run.parting()]
+        return chunks
 
     async def aclose(self) -> None:
         """Stop what still runs: the model's request is closed, tools are cancelled."""

@@ -433,6 +433,12 @@ async def test_callbacks_are_told_in_order_and_before_the_run_settles() -> None:
     assert [one for one in told if isinstance(one, str)] == types(chunks(out))
 
 
+async def test_chunks_are_numbered_as_they_come() -> None:
+    out = await agent("supervisor").stream("go")
+    await out.settled()
+    assert [chunk.event for chunk in out.log] == list(range(len(out.log)))
+
+
 async def test_on_error_is_told_why() -> None:
     told: list[Exception] = []
     out = await agent("error").stream("go", on_error=told.append)

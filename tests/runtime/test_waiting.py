@@ -201,6 +201,34 @@ async def test_another_kernel_with_the_same_store_answers_once(tmp_path: Path) -
     assert "tool-invocation" in said[1][1]
 
 
+async def test_a_kernel_finds_the_runs_that_wait_and_answers_them(tmp_path: Path) -> None:
+    first, second = (parts(tmp_path / "store.db") for _ in range(2))
+    for thread in ("t1", "t2"):
+        out = await first.stream("Deploy", memory={"thread": thread, "resource": "u1"})
+        await out.settled()
+    found = await second.suspended_runs()
+    assert [(run.thread, run.calls[0].tool_name, run.calls[0].needs_approval) for run in found] == [
+        ("t1", "deploy", True),
+        ("t2", "deploy", True),
+    ]
+    assert found[0].calls[0].args == {"target": "prod"}
+    (one,) = await second.suspended_runs(thread="t2")
+    assert await (await one.approve()).text == "Deployed."
+    assert await (await found[0].decline(reason="no")).text == "Deployed."
+    assert await second.suspended_runs() == await first.suspended_runs() == []
+    with pytest.raises(AlreadyResumed):
+        await found[0].approve()
+
+
+async def test_without_a_memory_this_process_knows_what_waits() -> None:
+    local = Agent("a", model=ScriptedModel([[call("ask", "q1", question="where?")], [say("ok")]]), tools=[ask])
+    out = await local.stream("go")
+    await out.settled()
+    (run,) = await local.suspended_runs()
+    assert (run.run_id, run.calls[0].suspend_payload) == (out.run_id, {"question": "where?"})
+    assert await (await run.resume({"answer": "here"})).text == "ok"
+
+
 async def test_a_kernel_that_names_the_wrong_call_loses_nothing(tmp_path: Path) -> None:
     first, second = (parts(tmp_path / "store.db") for _ in range(2))
     out = await first.stream("Deploy")
