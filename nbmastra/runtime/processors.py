@@ -14,20 +14,25 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
+from pydantic_core import to_jsonable_python
+
 from nbmastra.errors import SettingsError
+from nbmastra.runtime.chunks_out import data_chunk
 from nbmastra.runtime.conversation import model_messages, result_output
 from nbmastra.runtime.extend import Extension, Tripwire
+from nbmastra.runtime.ready import Ready
 
 if TYPE_CHECKING:
     from nbmastra.runtime.loop import AgentRun
     from nbmastra.runtime.model import Message
     from nbmastra.runtime.step import ModelStep
 
-__all__ = ["Abort", "AnswerProcessors", "ChunkProcessors", "ProcessorSet", "read_processors"]
+__all__ = ["Abort", "AnswerProcessors", "ChunkProcessors", "ProcessorSet", "ProcessorWriter", "read_processors"]
 
 _logger = logging.getLogger("nbmastra")
 
-_COMMON = {"abort", "state", "run_id", "agent_id", "thread_id", "resource_id", "request_context", "retry_count"}
+_IDS = {"run_id", "agent_id", "thread_id", "resource_id"}
+_COMMON = {"abort", "abort_signal", "request_context", "retry_count", "state", "writer", *_IDS}
 _STEP = {"messages", "system_messages", "step_number", "steps"}
 _METHODS: dict[str, tuple[str, set[str]]] = {
     "process_input": ("messages", {"messages", "system_messages"}),
@@ -47,6 +52,29 @@ class Abort(Protocol):
     """`abort(reason, retry=True, metadata=…)`: the answer isn't accepted; with retry, the model is asked again."""
 
     def __call__(self, reason: str = "", *, retry: bool = False, metadata: Any = None) -> NoReturn: ...
+
+
+class ProcessorWriter:
+    """`writer.custom({"type": "data-…", "data": …})`: a chunk of a processor's own; from any thread, may be awaited."""
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+        self._loop = asyncio.get_running_loop()
+
+    def custom(self, chunk: Mapping[str, Any]) -> Ready[None]:
+        """Put it into the run's stream. Raises ValueError if it isn't data."""
+        if not str(chunk.get("type", "")).startswith("data-"):
+            raise ValueError('writer.custom takes {"type": "data-…", "data": …}')
+        made = data_chunk(to_jsonable_python(dict(chunk), fallback=str))
+        try:
+            on_loop = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            on_loop = False
+        if on_loop:
+            self._run.emit(made)
+        else:
+            self._loop.call_soon_threadsafe(self._run.emit, made)
+        return Ready(None)
 
 
 class _Hook:
@@ -174,6 +202,8 @@ async def _call(processor: _Processor, hook: _Hook, given: Mapping[str, Any]) ->
 def _given(run: AgentRun, processor: _Processor, **more: Any) -> dict[str, Any]:
     return {
         "abort": processor.abort,
+        "abort_signal": run.abort,
+        "writer": ProcessorWriter(run),
         "state": processor.state,
         "run_id": run.run_id,
         "agent_id": run.agent_id,
