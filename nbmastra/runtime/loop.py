@@ -286,7 +286,10 @@ class AgentRun:
         steps = self.payloads.by_message()
         if steps and self.step is not None and self.step.reason == "tripwire":
             steps.pop()  # a blocked answer is nothing to go on from
-        await self._keep([{**message, "id": message_id} for message_id, messages in steps for message in messages])
+        if steps:
+            about = {"modelId": self.model.model_id, "provider": self.model.provider}
+            said = [(message_id, message) for message_id, messages in steps for message in messages]
+            await self._keep([{**message, "id": message_id, "metadata": about} for message_id, message in said])
 
     async def _keep(self, messages: Sequence[Message]) -> None:
         memory = self.setup.memory

@@ -79,10 +79,16 @@ def test_an_agents_items_go_back_to_openai(server: TinyServer) -> None:
         return responses_stream(thought="Let me see.", calls=[call])
 
     server.handler = handler
-    agent = Agent("helper", model="openai:gpt-6-luna", tools=[weather], memory=Memory("sqlite://"))
+    memory_ = Memory("sqlite://")
+    agent = Agent("helper", model="openai:gpt-6-luna", tools=[weather], memory=memory_)
     memory = {"thread": "t", "resource": "u"}
     for _ in range(2):
         agent.stream("Weather in Paris?", memory=memory).result(60).wait(60)
+    [_, kept, *_] = memory_.messages("t").result(10)
+    assert kept["content"]["metadata"] == {"modelId": "gpt-6-luna", "provider": "openai"}
+    assert [part.get("model") for part in kept["content"]["parts"] if part["type"] == "step-start"] == [
+        "openai/gpt-6-luna"
+    ]
     third = json.loads(server.requests[2].body)["input"]
     kinds = [item.get("type", item.get("role")) for item in third]
     assert kinds == ["user", "reasoning", "function_call", "function_call_output", "message", "user"]
