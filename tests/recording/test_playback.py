@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmastra import MastraModelOutput, demo_recording, load_recording, replay
+from nbmastra.cli import main
 from nbmastra.errors import SettingsError
 from nbmastra.recording import ReplayedOutput
 
@@ -255,3 +256,10 @@ def test_tables_of_a_replay_at_its_end_are_those_of_the_recording() -> None:
     out = replay(demo_recording(), FAST).wait(10)
     for name in ("chunks_df", "steps_df", "usage_df", "tool_calls_df", "tasks_df"):
         assert getattr(out, name)().equals(getattr(DEMO, name)())
+
+
+def test_the_command_replays_from_where_one_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(demo_recording()), "--start", "1e9", "--quiet"]) == 0
+    assert "Ride round the lake on Saturday" in capsys.readouterr().out
+    assert main(["replay", str(demo_recording()), "--start", "-1"]) == 2
+    assert "no time of a recording" in capsys.readouterr().err
