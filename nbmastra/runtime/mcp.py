@@ -140,6 +140,7 @@ class McpSource:
             except Exception as error:  # whatever transport and protocol raise, in groups too
                 if not ready.done():
                     ready.set_exception(self._failed(error, log))
+                    ready.exception()  # nobody may be left to ask
             finally:
                 ready.cancel()
 

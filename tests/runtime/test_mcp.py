@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from nbmastra.errors import SettingsError, ToolInputError, ToolServerError
 from nbmastra.runtime.mcp import connect_mcp, mcp_sources
 from nbmastra.testing import ScriptedModel, call, say
 from nbmastra.tools import Tool, ToolContext, tool
+from tests.support.processes import running
 
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
 SERVER = [sys.executable, SCRIPT]
@@ -72,6 +74,17 @@ async def test_a_server_in_this_process_will_do_too() -> None:
     async with connect_mcp([server]) as tools:
         assert (tools[0].name, tools[0].description) == ("shout", "Say it loudly.")
         assert await run(tools[0], text="hi") == {"result": "HI"}
+
+
+async def test_a_server_is_reached_over_http_with_its_headers(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("mcp_http_server.py"))]
+    with running(command, r"^listening (\d+)", tmp_path / "log", cwd=tmp_path, env=dict(os.environ)) as (_, found):
+        url = f"http://127.0.0.1:{found[1]}/mcp"
+        async with connect_mcp([{"url": url, "headers": {"Authorization": "Bearer letmein"}}]) as tools:
+            assert await run(tools[0], text="hi") == {"result": "HI"}
+        with pytest.raises(ToolServerError, match="can't be used"):
+            async with connect_mcp([url]):
+                pass
 
 
 async def test_what_a_server_says_went_wrong_is_the_tools_error() -> None:
