@@ -14,6 +14,7 @@ __all__ = ["MAX_ROWS", "to_json"]
 
 MAX_ROWS = 200
 """Rows of a table that a model gets; more would only fill its context."""
+_MAX_CELLS = 20_000
 
 
 def to_json(value: Any, *, what: str = "the result") -> Any:
@@ -78,7 +79,8 @@ def _plain(value: Any) -> Any:
 
 def _records(pandas: Any, frame: Any) -> Any:
     total = len(frame)
-    frame = frame.iloc[:MAX_ROWS]
+    given = max(1, min(MAX_ROWS, _MAX_CELLS // max(frame.shape[1], 1)))
+    frame = frame.iloc[:given]
     plain_index = isinstance(frame.index, pandas.RangeIndex) and frame.index.name is None
     index: list[tuple[str, list[Any]]] = []
     if not plain_index:
@@ -91,9 +93,9 @@ def _records(pandas: Any, frame: Any) -> Any:
         {name: _cell(pandas, values[row]) for name, (_, values) in zip(names, columns, strict=True)}
         for row in range(len(frame))
     ]
-    if total <= MAX_ROWS:
+    if total <= given:
         return rows
-    return {"rows": rows, "row_count": total, "note": f"only the first {MAX_ROWS:,} of {total:,} rows are given"}
+    return {"rows": rows, "row_count": total, "note": f"only the first {given:,} of {total:,} rows are given"}
 
 
 def _label(label: Any) -> str:

@@ -175,7 +175,7 @@ class Card:
         if streaming:
             word = "Writing arguments"
         elif facts.status == "pending":
-            word = "Waits for its caller" if isinstance(self._part, ToolCall) else "Waits"
+            word = "With its caller" if isinstance(self._part, ToolCall) else "Waits"
         elif facts.status in ("success", "completed"):
             word = ""
         else:

@@ -400,6 +400,8 @@ def test_of_a_large_table_the_first_rows_are_given_with_a_note() -> None:
     assert len(told["rows"]) == 200
     assert told["row_count"] == 1000
     assert "200 of 1,000" in told["note"]
+    wide = to_json(pd.DataFrame(np.zeros((50, 2_000))))
+    assert (len(wide["rows"]), wide["row_count"]) == (10, 50)
 
 
 def _cycle() -> Any:
