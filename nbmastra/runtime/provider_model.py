@@ -32,7 +32,7 @@ from nbmastra.runtime.provider_events import EventMapper
 from nbmastra.runtime.provider_messages import provider_messages
 from nbmastra.runtime.provider_metadata import jsonable
 
-__all__ = ["ProviderModel"]
+__all__ = ["ProviderModel", "clean"]
 
 _NAMES = {
     "max_output_tokens": "max_tokens",
@@ -155,7 +155,7 @@ class ProviderModel:
         with warnings.catch_warnings(record=True) as caught, suppress(UserError, NotImplementedError):
             warnings.simplefilter("always")
             self._model.prepare_request(cast("ModelSettings", settings.copy()), parameters)
-        return [_clean(str(warning.message)) for warning in caught]
+        return [clean(str(warning.message)) for warning in caught]
 
     def __repr__(self) -> str:
         return f"<ProviderModel {self.provider}:{self.model_id}>"
@@ -241,7 +241,7 @@ def _check_complete(response: Any, provider: str) -> None:
 def _raise(error: Exception, provider: str) -> NoReturn:
     """The error in our own words, without secrets. Raises ModelError, SettingsError."""
     if isinstance(error, UserError):
-        raise SettingsError(f"{provider}: {_clean(str(error))}") from None
+        raise SettingsError(f"{provider}: {clean(str(error))}") from None
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     code, retry_after = None, None
     message = str(error)
@@ -249,7 +249,7 @@ def _raise(error: Exception, provider: str) -> NoReturn:
         code, retry_after = error.provider_error_code or error.provider_error_type, error.retry_after
         message = _said(error.body) or message
     raise ModelError(
-        f"{provider}: {_clean(message)}", status_code=status, retry_after_s=retry_after, code=code, provider=provider
+        f"{provider}: {clean(message)}", status_code=status, retry_after_s=retry_after, code=code, provider=provider
     ) from None
 
 
@@ -261,6 +261,7 @@ def _said(body: object) -> str:
     return _said(found["error"]) if found.get("error") else str(found.get("message") or "")
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
+    """A provider's text on one line, at most 500 characters, without what looks like a key."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return _SECRET.sub("***", line)[:500]

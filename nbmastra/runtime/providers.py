@@ -63,7 +63,7 @@ def _infer(name: str) -> Any:
     except (exceptions.UserError, ValueError) as error:
         raise SettingsError(_refusal(name, str(error))) from None
     except Exception as error:  # a client library that finds no credentials raises what it likes
-        raise SettingsError(f"model {name!r} can't be set up: {' '.join(str(error).split())[:200]}") from None
+        raise SettingsError(f"model {name!r} can't be set up: {_adapter().clean(str(error))}") from None
 
 
 def _to_install(name: str, said: str) -> str:
@@ -93,4 +93,4 @@ def _refusal(name: str, said: str) -> str:
     variables = list(dict.fromkeys(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", said)))
     if variables:
         return f"model {name!r} needs {' or '.join(variables)}: set it in the environment, or by os.environ in a cell"
-    return f"model {name!r} can't be set up: {' '.join(said.split())[:200]}"
+    return f"model {name!r} can't be set up: {_adapter().clean(said)}"
