@@ -111,7 +111,11 @@ class _Hook:
             self._names = sorted(known)
 
     def wants(self, name: str) -> bool:
-        return name in self._names
+        return name in self._names or name == self._first
+
+    def own(self, name: str, value: Any) -> Any:
+        """A copy that the processor may change, if it asks for it at all."""
+        return deepcopy(value) if self.wants(name) else value
 
     async def __call__(self, given: Mapping[str, Any]) -> Any:
         first = [given[self._first]] if self._first is not None else []
@@ -242,7 +246,8 @@ class ChunkProcessors(Extension):
             processor.parts.append(part)
         try:
             # A copy, since chunks share their payloads with the conversation.
-            made = await _call(processor, hook, _given(run, processor, part=_own(part), stream_parts=processor.parts))
+            given = _given(run, processor, part=_own(part), stream_parts=processor.parts)
+            made = _parts(await _call(processor, hook, given))
         except Tripwire:
             raise
         except Exception:  # as in Mastra: a processor that breaks is left out, the answer goes on
@@ -250,16 +255,17 @@ class ChunkProcessors(Extension):
                 processor.failed = True
                 _logger.exception("process_output_stream of %s failed; its chunks pass unchanged", processor.id)
             return [part]
-        if made is None:
-            return []
-        return [made] if isinstance(made, dict) else list(made)
+        return made
 
     async def _result(self, run: AgentRun, step: ModelStep | None, chunk: dict[str, Any]) -> dict[str, Any]:
         payload = chunk["payload"]
         result = payload["result"]
         about = {"args": payload.get("args"), "tool_name": payload["toolName"], "tool_call_id": payload["toolCallId"]}
         for processor, hook in self._results:
-            about |= {"messages": deepcopy(_messages(run)), "system_messages": run.conversation.system}
+            about |= {
+                "messages": hook.own("messages", _messages(run)),
+                "system_messages": hook.own("system_messages", run.conversation.system),
+            }
             number = step.index if step is not None else 0
             given = _given(run, processor, **about, result=deepcopy(result), step_number=number, steps=run.results)
             changed = await _call(processor, hook, given)
@@ -272,6 +278,15 @@ class ChunkProcessors(Extension):
             call.result = result
             run.conversation.set_result(call.id, result_output(result), metadata=call.metadata)
         return {**chunk, "payload": {**payload, "result": result}}
+
+
+def _parts(made: Any) -> list[dict[str, Any]]:
+    """The chunks that a processor gave. Raises TypeError if it gave something else."""
+    parts: list[Any] = [] if made is None else list(cast("Sequence[Any]", made)) if isinstance(made, list) else [made]
+    for part in parts:
+        if not isinstance(part, dict) or not isinstance(cast("dict[str, Any]", part).get("type"), str):
+            raise TypeError("process_output_stream gives the chunk, a list of chunks, or None")
+    return parts
 
 
 def _own(part: dict[str, Any]) -> dict[str, Any]:
@@ -290,7 +305,8 @@ class AnswerProcessors(Extension):
         """What the user says; system messages may be changed too."""
         conversation = run.conversation
         for processor, hook in self._of["process_input"]:
-            messages, system = deepcopy(conversation.input), deepcopy(conversation.system)
+            messages = hook.own("messages", conversation.input)
+            system = hook.own("system_messages", conversation.system)
             made = await _call(processor, hook, _given(run, processor, messages=messages, system_messages=system))
             more: list[Message] = []
             if isinstance(made, Mapping):
@@ -306,9 +322,9 @@ class AnswerProcessors(Extension):
         """What the model is asked in this step."""
         for processor, hook in self._of["process_input_step"]:
             request = step.request
-            before = deepcopy([message for message in request.messages if message["role"] != "system"])
+            before = [message for message in request.messages if message["role"] != "system"]
             system_before = [message for message in request.messages if message["role"] == "system"]
-            messages, system = deepcopy(before), deepcopy(system_before)
+            messages, system = hook.own("messages", before), hook.own("system_messages", system_before)
             answer: Any = await _call(
                 processor,
                 hook,
@@ -345,7 +361,7 @@ class AnswerProcessors(Extension):
             )
 
         for processor, hook in self._of["process_llm_request"]:
-            prompt: Any = deepcopy(list(step.request.messages))
+            prompt: Any = hook.own("prompt", list(step.request.messages))
             given = _given(
                 run, processor, prompt=prompt, step_number=step.index, steps=list(run.results), model=run.model
             )
@@ -358,7 +374,7 @@ class AnswerProcessors(Extension):
         """The model's answer, before its tools run."""
         for processor, hook in self._of["process_output_step"]:
             said: Message = {"role": "assistant", "content": step.content()}
-            messages = deepcopy([*_messages(run), said])
+            messages = hook.own("messages", [*_messages(run), said])
             calls = [{"toolName": call.name, "toolCallId": call.id, "args": call.wire_args} for call in step.calls]
             made = await _call(
                 processor,
@@ -367,7 +383,7 @@ class AnswerProcessors(Extension):
                     run,
                     processor,
                     messages=messages,
-                    system_messages=deepcopy(run.conversation.system),
+                    system_messages=hook.own("system_messages", run.conversation.system),
                     step_number=step.index,
                     steps=list(run.results),
                     text=step.text,
@@ -390,7 +406,7 @@ class AnswerProcessors(Extension):
             return
         conversation = run.conversation
         for processor, hook in self._of["process_output_result"]:
-            messages = deepcopy(conversation.response)
+            messages = hook.own("messages", conversation.response)
             result = {
                 "text": run.text,
                 "usage": run.usage,

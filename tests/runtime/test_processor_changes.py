@@ -68,9 +68,14 @@ async def test_one_chunk_may_become_several_and_processors_follow_each_other() -
     assert chunks(out)[-1]["payload"]["output"]["text"] == "a*a*"
 
 
-async def test_a_stream_processor_that_raises_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(part: dict[str, Any]) -> dict[str, Any]:
-        raise KeyError("nothing")
+@pytest.mark.parametrize("gives", ["text", 3, [{"no": "type"}], KeyError("nothing")])
+async def test_a_stream_processor_that_breaks_is_left_out_and_logged_once(
+    caplog: pytest.LogCaptureFixture, gives: Any
+) -> None:
+    def broken(part: dict[str, Any]) -> Any:
+        if isinstance(gives, Exception):
+            raise gives
+        return gives
 
     with caplog.at_level(logging.ERROR, "nbmastra"):
         out = await play([say("The cat sat on the mat.")], output_processors=[broken])
