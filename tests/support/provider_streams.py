@@ -35,7 +35,7 @@ def _event(event: dict[str, Any] | str, named: bool) -> bytes:
     return f"{head}data: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
 
 
-# --- Anthropic ---------------------------------------------------------------------------------------------------------
+# --- Anthropic ---
 
 
 def anthropic_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def anthropic_stream(
     return sse(anthropic_events(blocks, stop_reason, usage), extra="request-id: req_011\r\n")
 
 
-# --- OpenAI: Chat Completions --------------------------------------------------------------------------------------------
+# --- OpenAI: Chat Completions ---
 
 
 def chat_delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def chat_stream(deltas: Iterable[dict[str, Any]], usage: dict[str, Any] | None =
     )
 
 
-# --- OpenAI: Responses ---------------------------------------------------------------------------------------------------
+# --- OpenAI: Responses ---
 
 
 def _response(status: str, output: list[dict[str, Any]], usage: dict[str, Any] | None) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def responses_stream(
     calls: Iterable[tuple[str, str, list[str]]] = (),
     usage: Any = None,
 ) -> Iterator[bytes]:
-    """A whole answer of the Responses API: a summary of a thought, a text, and calls (id, name, pieces of arguments)."""
+    """A whole answer of the Responses API: a thought's summary, a text, calls (id, name, pieces of arguments)."""
     return sse(_responses_events(thought, list(pieces), list(calls), usage), extra="x-request-id: req_1\r\n")
 
 
