@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from nbmastra.errors import MastraStreamError, ObjectError, SettingsError
 from nbmastra.output import MastraModelOutput
 from nbmastra.runtime import Agent
-from nbmastra.testing import ScriptedModel, call, fail, finish, say, usage
+from nbmastra.testing import ScriptedModel, call, fail, finish, say, think, usage
 from nbmastra.tools import tool
 from tests.runtime.agents import ANSWER, agent
 from tests.runtime.test_same_chunks import comparable
@@ -372,3 +372,15 @@ async def test_schema_is_an_option_of_its_own() -> None:
 def test_wrong_structured_output_is_said_at_once(given: Any, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         Agent("a", model=ScriptedModel([[say("x")]])).stream("hello", structured_output=given)
+
+
+async def test_prose_is_no_empty_list() -> None:
+    out = await play([say("There are none.")], structured=list[int])
+    assert out.status == "failed"
+    assert "object-result" not in types(chunks(out))
+
+
+async def test_what_a_structuring_model_thinks_is_not_the_agent_s_thought() -> None:
+    out = await structure([think("hm"), say('{"name":"Ada"}')])
+    assert await out.reasoning == ""
+    assert await out.object == Person(name="Ada")
