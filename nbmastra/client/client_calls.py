@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ async def run_call(
         return True
     try:
         if tool is None:
-            raise LookupError(f"there is no tool {call.name!r} here; there are: {', '.join(tools) or 'none'}")
+            raise LookupError(f"there is no tool {call.name[:80]!r} here; there are: {', '.join(tools) or 'none'}")
         arguments = tool.parse(call.arguments())
         if not call.approved and (always_ask or await tool.needs_approval(call.named_args)):
             emit(call.ask("tool-call-approval", resumeSchema=_APPROVAL_SCHEMA))
@@ -133,9 +133,17 @@ def _stack(error: Exception) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)]).strip()[:4000]
 
 
-async def run_calls(calls: list[ClientCall], run: Callable[[ClientCall, Emit], Any], put: Emit) -> list[ClientCall]:
-    """Run calls at the same time; gives those that wait. Cancelled, it cancels them."""
-    tasks = {asyncio.create_task(run(call, put)): call for call in calls}
+async def run_calls(
+    calls: list[ClientCall], run: Callable[[ClientCall], Awaitable[bool]], *, limit: int
+) -> list[ClientCall]:
+    """Run calls, at most `limit` at the same time; gives those that wait. Cancelled, it cancels them."""
+    free = asyncio.Semaphore(limit)
+
+    async def run_one(call: ClientCall) -> bool:
+        async with free:
+            return await run(call)
+
+    tasks = {asyncio.create_task(run_one(call)): call for call in calls}
     try:
         await asyncio.wait(tasks)
         return [call for task, call in tasks.items() if not task.result()]

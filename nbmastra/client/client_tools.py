@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from nbmastra.chunks import Chunk, parse_chunk
 from nbmastra.client.agent_routes import AgentRoutes
-from nbmastra.client.client_calls import ClientCall, Emit, make_context, prepare_answer, run_call, run_calls
+from nbmastra.client.client_calls import ClientCall, make_context, prepare_answer, run_call, run_calls
 from nbmastra.client.decode import ChunkDecoder
 from nbmastra.client.source import HttpSource
 from nbmastra.errors import AlreadyResumed, SettingsError, StreamTruncated
@@ -26,6 +26,8 @@ from nbmastra.tools import AbortSignal, Tool, as_tools
 
 __all__ = ["ClientToolRun", "ClientTools", "Waiting", "split_client_tools"]
 
+CONCURRENCY = 10
+"""Calls of one step that run at the same time, unless `tool_call_concurrency` says else; Mastra's own number."""
 MAX_ROUNDS = 20
 """Rounds of client tools of a run that has no `max_steps`."""
 
@@ -245,7 +247,9 @@ class ClientToolRun:
         """Run calls at the same time; their chunks as they come. Those that wait for somebody go to `unsettled`."""
         chunks: asyncio.Queue[Chunk | None] = asyncio.Queue()
 
-        async def run(call: ClientCall, emit: Emit) -> bool:
+        emit, limit = chunks.put_nowait, self.body.get("toolCallConcurrency")
+
+        async def run(call: ClientCall) -> bool:
             context = make_context(call, emit, **self._about(history))
             # Servers ask for an approval of their own tools only.
             always = self.body.get("requireToolApproval") is True
@@ -253,7 +257,9 @@ class ClientToolRun:
 
         async def run_all() -> None:
             try:
-                unsettled.extend(await run_calls(calls, run, chunks.put_nowait))
+                unsettled.extend(
+                    await run_calls(calls, run, limit=limit if isinstance(limit, int) and limit > 0 else CONCURRENCY)
+                )
             finally:
                 chunks.put_nowait(None)
 

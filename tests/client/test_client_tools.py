@@ -113,6 +113,23 @@ async def test_calls_of_one_step_run_at_the_same_time(client: MastraClient) -> N
     assert told(out) == {"k1": 2, "k2": 3}
 
 
+async def test_as_many_calls_run_at_once_as_the_run_allows(client: MastraClient) -> None:
+    running: list[int] = []
+
+    @tool(name="head_of_table")
+    async def alone(rows: int) -> int:
+        running.append(rows)
+        await asyncio.sleep(0)
+        assert running == [rows]
+        running.clear()
+        return rows
+
+    agent = client.agent("client-parallel")
+    out = await agent.stream("look", client_tools=[alone], tool_call_concurrency=1)
+    await out.text
+    assert told(out) == {"k1": 2, "k2": 3}
+
+
 @pytest.mark.parametrize("agent", ["client-mixed", "client-mixed-memory"])
 async def test_tools_of_the_server_and_of_the_caller_go_together(client: MastraClient, agent: str) -> None:
     about = {"memory": memory()} if agent.endswith("memory") else {}
