@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nbmastra.recording import RecordedAgent, demo_recording, load_recording, record, replay
     from nbmastra.run_diff import diff
     from nbmastra.runtime import Agent
-    from nbmastra.tools import tool
+    from nbmastra.tools import ToolContext, tool
     from nbmastra.widgets.replay import Replay
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
@@ -45,6 +45,7 @@ __all__ = [
     "RemoteAgent",
     "Replay",
     "RunView",
+    "ToolContext",
     "UnknownChunk",
     "__version__",
     "configure",
@@ -61,6 +62,7 @@ __all__ = [
 
 _LAZY = {
     "Agent": "nbmastra.runtime",
+    "ToolContext": "nbmastra.tools",
     "tool": "nbmastra.tools",
     "MastraModelOutput": "nbmastra.output",
     "MastraClient": "nbmastra.client",
