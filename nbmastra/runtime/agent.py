@@ -51,6 +51,8 @@ class Agent:
     `@tool`s, or a dict of them by name. agents: other agents by name, or a list; the model calls them as `agent-NAME`.
     memory: keeps threads. mcp: MCP servers, whose tools are opened with each run
     (`nbmastra.runtime.mcp.mcp_sources` tells how they are named). default_options: options of `stream`.
+    input_processors, output_processors: functions or objects (`nbmastra.runtime.processors`), which may ask for another
+    answer `max_processor_retries` times in a row. goal: a dict of objective, judge (function or model) and max_runs.
 
     Raises SettingsError for what can't be right, here and in all methods at once.
     """
