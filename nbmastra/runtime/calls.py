@@ -13,7 +13,7 @@ from nbmastra.chunks import Chunk
 from nbmastra.chunks.built import encode_json
 from nbmastra.errors import ToolInputError
 from nbmastra.fold.reading import as_dict
-from nbmastra.runtime.chunks_out import data_chunk, error_json
+from nbmastra.runtime.chunks_out import data_chunk, error_json, error_text
 from nbmastra.runtime.conversation import result_output
 from nbmastra.runtime.step import ModelStep, StepCall
 from nbmastra.runtime.subagents import AgentTool
@@ -84,7 +84,9 @@ async def _run_call(run: AgentRun, call: StepCall) -> None:
     try:
         if tool is None:
             names = ", ".join(run.tool_names) or "none"
-            raise ToolNotFoundError(f'There is no tool "{call.name}". Tools: {names}. Use one of these exact names.')
+            raise ToolNotFoundError(
+                f'There is no tool "{call.name[:80]}". Tools: {names}. Use one of these exact names.'
+            )
         if isinstance(tool, SchemaTool) and "jsonschema" not in sys.modules:
             # With all its formats it may take seconds to import; the engine's loop is everybody's.
             await asyncio.to_thread(import_module, "jsonschema")
@@ -99,8 +101,18 @@ async def _run_call(run: AgentRun, call: StepCall) -> None:
     except ToolSuspended as suspended:
         call.state = "waiting"
         call.suspended = {"kind": "data", "payload": suspended.data, "schema": suspended.resume_schema}
+    except asyncio.CancelledError as error:
+        if was_cancelled():
+            raise
+        call.state, call.result = "failed", RuntimeError(f"the tool was cancelled from within {error}".strip())
     except Exception as error:
         call.state, call.result = "failed", error
+
+
+def was_cancelled() -> bool:
+    """True if the running task is being cancelled; else a CancelledError came out of something that it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _for_tool(run: AgentRun, call: StepCall) -> Any:
@@ -162,9 +174,7 @@ async def _tell(run: AgentRun, step: ModelStep, call: StepCall) -> None:
         conversation.set_result(call.id, result_output(call.result), metadata=call.metadata)
         chunk = write("tool-result", {**about, "result": call.result, **metadata})
     elif call.state == "failed":
-        conversation.set_result(
-            call.id, {"type": "error-text", "value": str(call.result) or type(call.result).__name__}
-        )
+        conversation.set_result(call.id, {"type": "error-text", "value": error_text(call.result)})
         chunk = write("tool-error", {"error": _tool_error(call.result, run.model.model_id), **about})
     elif call.state == "denied":
         approval = {"id": call.id, "approved": False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from nbmastra.chunks import Chunk
 from nbmastra.chunks.built import build_chunk, encode_json
@@ -13,10 +13,11 @@ from nbmastra.chunks.envelope import PAYLOAD_MARK, Head
 from nbmastra.errors import ModelError
 from nbmastra.usage import Usage
 
-__all__ = ["ChunkWriter", "data_chunk", "error_json", "tripwire_chunk", "usage_json"]
+__all__ = ["ChunkWriter", "data_chunk", "error_json", "error_text", "tripwire_chunk", "usage_json"]
 
 _STACK_FRAMES = 4
 _STACK_CHARS = 4000
+_MESSAGE_CHARS = 10_000
 _PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -100,8 +101,8 @@ def _camel(usage: Usage) -> dict[str, int]:
 
 def error_json(error: BaseException) -> dict[str, Any]:
     """An exception as chunks tell it: name, message, short traceback, and what a provider said besides."""
-    made: dict[str, Any] = {"message": str(error) or type(error).__name__, "name": type(error).__name__}
-    made["stack"] = _short_stack(error)
+    error = single_error(error)
+    made: dict[str, Any] = {"message": error_text(error), "name": type(error).__name__, "stack": _short_stack(error)}
     if isinstance(error, ModelError):
         extra: Mapping[str, Any] = {
             "statusCode": error.status_code,
@@ -111,6 +112,23 @@ def error_json(error: BaseException) -> dict[str, Any]:
         }
         made |= {key: value for key, value in extra.items() if value is not None}
     return made
+
+
+def single_error(error: BaseException) -> BaseException:
+    """What a task group wraps if only one thing went wrong, else the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        if len(inner) != 1:
+            return cast("BaseException", error)
+        error = inner[0]
+    return error
+
+
+def error_text(error: BaseException) -> str:
+    """What an exception says, as long as a model should read it."""
+    error = single_error(error)
+    text = str(error) or type(error).__name__
+    return text if len(text) <= _MESSAGE_CHARS else f"{text[:_MESSAGE_CHARS]}… ({len(text):,} characters)"
 
 
 def _short_stack(error: BaseException) -> str:

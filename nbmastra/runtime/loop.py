@@ -7,7 +7,6 @@ open tools ─▶ start ─▶ [ step-start ─▶ model ─▶ tools ─▶ ste
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 import uuid
 from collections import deque
@@ -20,10 +19,11 @@ from nbmastra.chunks import Chunk
 from nbmastra.chunks.built import build_chunk
 from nbmastra.fold.reading import as_dict
 from nbmastra.runtime.caller_tools import CallerTool
-from nbmastra.runtime.calls import question_chunk, run_calls
+from nbmastra.runtime.calls import question_chunk, run_calls, was_cancelled
 from nbmastra.runtime.chunks_out import ChunkWriter, error_json, tripwire_chunk
 from nbmastra.runtime.conversation import Conversation
 from nbmastra.runtime.extend import Dispatch, Extension, RunMemory, ToolSource, Tripwire
+from nbmastra.runtime.instructions import system_messages
 from nbmastra.runtime.model import Message, Model, ModelEvent, ModelRequest, PartDelta, ToolSpec, Warned
 from nbmastra.runtime.options import Instructions, RunOptions
 from nbmastra.runtime.payloads import Payloads
@@ -210,7 +210,9 @@ class AgentRun:
                     run_id=None if spoke else self.run_id,
                 )
             )
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and was_cancelled():
+                raise
             self.failure = error
             emit(self.writer.write("error", {"error": error_json(error)}))
         finally:
@@ -261,25 +263,14 @@ class AgentRun:
 
     async def _prepare(self) -> None:
         await self._find_model()  # what is wrong with it is said before anything is asked of others
-        await self._instruct()
+        told = await system_messages(self.setup.instructions, self.options.request_context)
+        self.conversation.system[:0] = told
         if self.setup.memory is not None and self.thread is not None and self.setup.recalls:
             self.conversation.earlier[:0] = await self.setup.memory.recall(
                 self.thread, self.resource or "", **self.setup.recall_options
             )
         for extension in self.extensions:
             await extension.start(self)
-
-    async def _instruct(self) -> None:
-        given: Any = self.setup.instructions
-        if callable(given):
-            given = given(self.options.request_context)
-            if inspect.isawaitable(given):
-                given = await given
-        texts = [given] if isinstance(given, str) else list(given or ())
-        system: list[Message] = [
-            text if isinstance(text, dict) else {"role": "system", "content": str(text)} for text in texts if text
-        ]
-        self.conversation.system[:0] = system
 
     async def remember(self) -> None:
         """Keep in the thread what the run said so far; told again, it replaces what was kept before."""

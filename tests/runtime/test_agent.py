@@ -251,6 +251,49 @@ async def test_a_raising_tool_is_an_error_chunk_with_type_message_and_traceback_
     assert told == {"type": "error-text", "value": "no file a.csv"}
 
 
+async def test_one_error_of_a_task_group_is_told_as_itself_and_a_long_one_is_cut() -> None:
+    @tool
+    async def grouped() -> str:
+        """Fails in a task group."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(weather.run({"city": "Nowhere"}, ToolContext()))
+        return ""
+
+    @tool
+    def long() -> str:
+        """Fails at length."""
+        raise ValueError("x" * 50_000)
+
+    model = ScriptedModel([[call("grouped"), call("long")], [say("ok")]])
+    out = await Agent("a", model=model, tools=[grouped, long]).stream("go")
+    assert await out.text == "ok"
+    errors = {c["payload"]["toolName"]: c["payload"]["error"] for c in chunks(out) if c["type"] == "tool-error"}
+    assert (errors["grouped"]["name"], errors["grouped"]["message"]) == ("Error", "no such city")
+    assert len(errors["long"]["message"]) < 11_000
+    told = model.requests[1].messages[-1]["content"]
+    assert [len(part["output"]["value"]) < 11_000 for part in told] == [True, True]
+
+
+async def test_what_is_cancelled_from_within_is_an_error_and_doesn_t_end_the_run() -> None:
+    @tool
+    async def gone() -> str:
+        """Awaits something that was cancelled."""
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        return await future
+
+    out = await Agent("a", model=ScriptedModel([[call("gone")], [say("ok")]]), tools=[gone]).stream("go")
+    assert await out.text == "ok"
+    assert out.tool_calls[0].status == "error"
+
+    async def instructions(_context: dict[str, Any]) -> str:
+        raise asyncio.CancelledError("oh")
+
+    out = await Agent("a", model=ScriptedModel([[say("ok")]]), instructions=instructions).stream("go")
+    await out.settled()
+    assert (out.status, out.error.name if out.error else "") == ("failed", "CancelledError")
+
+
 async def test_an_unknown_tool_is_an_error_that_names_those_there_are() -> None:
     model = ScriptedModel([[call("wether", city="Paris"), call("weather", city="Rome")], [say("ok")]])
     out = await Agent("a", model=model, tools=[weather]).stream("go")
