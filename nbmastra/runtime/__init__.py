@@ -14,11 +14,13 @@ from nbmastra.runtime.scorers import Scores, Scoring
 from nbmastra.runtime.step import StepCall, StepResult
 
 if TYPE_CHECKING:
+    from nbmastra.runtime.background.manager import BackgroundTaskManager
     from nbmastra.runtime.memory import Memory
 
 __all__ = [
     "Abort",
     "Agent",
+    "BackgroundTaskManager",
     "Dispatch",
     "Extension",
     "Memory",
@@ -34,7 +36,10 @@ __all__ = [
     "Tripwire",
 ]
 
-_LAZY = {"Memory": "nbmastra.runtime.memory"}
+_LAZY = {
+    "BackgroundTaskManager": "nbmastra.runtime.background.manager",
+    "Memory": "nbmastra.runtime.memory",
+}
 """What loads large libraries: at first use."""
 
 

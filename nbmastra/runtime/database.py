@@ -25,6 +25,9 @@ __all__ = [
     "MIGRATIONS",
     "STORE_VARIABLE",
     "SUSPENDED_RUNS",
+    "TASKS",
+    "TASK_ATTEMPTS",
+    "TASK_EVENTS",
     "THREADS",
     "DatabaseAddress",
     "open_database",
@@ -73,7 +76,55 @@ SUSPENDED_RUNS = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
 )
 
-MIGRATIONS: list[Callable[[sa.Connection], None]] = []
+_BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+TASKS = sa.Table(
+    "nbmastra_tasks",
+    _TABLES,
+    sa.Column("position", _BIG, primary_key=True, autoincrement=True),
+    sa.Column("id", sa.Text, nullable=False, unique=True),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("agent_id", sa.Text, nullable=False),
+    sa.Column("tool_name", sa.Text, nullable=False),
+    sa.Column("tool_call_id", sa.Text, nullable=False),
+    sa.Column("thread_id", sa.Text),
+    sa.Column("resource_id", sa.Text),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Text, nullable=False),
+    sa.Column("started_at", sa.Text),
+    sa.Column("suspended_at", sa.Text),
+    sa.Column("completed_at", sa.Text),
+    sa.Column("owner", sa.Text),  # the kernel that runs it, until `lease_until` (seconds since 1970)
+    sa.Column("lease_until", sa.Float),
+    sa.Column("ready_at", sa.Float, nullable=False),  # not before, after a failed attempt
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Index("nbmastra_tasks_by_status", "status", "created_at"),
+)
+TASK_ATTEMPTS = sa.Table(
+    "nbmastra_task_attempts",
+    _TABLES,
+    sa.Column("position", _BIG, primary_key=True, autoincrement=True),
+    sa.Column("task_id", sa.Text, nullable=False, index=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("started_at", sa.Text, nullable=False),
+    sa.Column("ended_at", sa.Text),
+    sa.Column("ended_as", sa.Text),
+)
+TASK_EVENTS = sa.Table(
+    "nbmastra_task_events",
+    _TABLES,
+    sa.Column("position", _BIG, primary_key=True, autoincrement=True),
+    sa.Column("task_id", sa.Text, nullable=False, index=True),
+    sa.Column("origin", sa.Text, nullable=False),  # who wrote it
+    sa.Column("body", sa.Text, nullable=False),  # a background-task chunk, output chunks among them
+    sqlite_autoincrement=True,
+)
+
+
+def _add_tasks(connection: sa.Connection) -> None:
+    _TABLES.create_all(connection, [TASKS, TASK_ATTEMPTS, TASK_EVENTS])
+
+
+MIGRATIONS: list[Callable[[sa.Connection], None]] = [_add_tasks]
 """Each brings the tables of an older store one version further, the first from 1 to 2; those above are the newest."""
 
 

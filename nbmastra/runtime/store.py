@@ -76,7 +76,7 @@ class Store:
 
         `find(call id)` gives the thread's newest record with that tool call.
         """
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             self._own_thread(connection, thread, resource, title, metadata)
             built = build(lambda call_id: _record_with_call(connection, thread, call_id))
             records = [record | {"threadId": thread, "resourceId": resource} for record in built]
@@ -86,7 +86,7 @@ class Store:
     def messages(self, thread: str, *, resource: str | None = None, last: int | None = None) -> list[dict[str, Any]]:
         """A thread's records, oldest first; the `last` ones if given. Empty for a thread that doesn't exist."""
         query = sa.select(MESSAGES.c.body).where(MESSAGES.c.thread_id == _id("thread", thread))
-        with self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             found = _thread(connection, thread)
             if found is not None and resource is not None:
                 _check_owner(found, resource)
@@ -97,7 +97,7 @@ class Store:
 
     def thread(self, thread: str) -> dict[str, Any] | None:
         """A thread's record: id, resourceId, title, metadata, createdAt, updatedAt; None if there is none."""
-        with self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             return _thread(connection, _id("thread", thread))
 
     def threads(
@@ -109,14 +109,14 @@ class Store:
             query = query.where(THREADS.c.resource_id == _id("resource", resource))
         if per_page is not None:
             query = query.limit(per_page).offset(page * per_page)
-        with self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             return [_thread_record(row) for row in connection.execute(query).mappings()]
 
     def save_thread(
         self, thread: str, resource: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Make a thread, or change its title or metadata; gives its record."""
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             self._own_thread(connection, thread, resource, title, metadata)
             found = _thread(connection, thread)
         assert found is not None
@@ -124,7 +124,7 @@ class Store:
 
     def delete_thread(self, thread: str, *, resource: str | None = None) -> bool:
         """Delete a thread with its messages; False if there is none."""
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             found = _thread(connection, _id("thread", thread), lock=True)
             if found is None:
                 return False
@@ -152,7 +152,7 @@ class Store:
             "taken_at": None,
             "state": json.dumps(state),
         }
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             where = SUSPENDED_RUNS.c.run_id == _id("run_id", run_id)
             if not connection.execute(sa.update(SUSPENDED_RUNS).where(where).values(row)).rowcount:
                 connection.execute(sa.insert(SUSPENDED_RUNS).values(row | {"run_id": run_id}))
@@ -160,7 +160,7 @@ class Store:
     def take_suspended(self, run_id: str) -> Any:
         """The state of a suspended run, once: a second time raises AlreadyResumed, an unknown run NotSuspended."""
         where = SUSPENDED_RUNS.c.run_id == _id("run_id", run_id)
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             row = connection.execute(sa.select(SUSPENDED_RUNS).where(where).with_for_update()).mappings().first()
             if row is None:
                 raise NotSuspended(f"no run {run_id!r} waits for an answer in the store {self.address.shown}")
@@ -175,7 +175,7 @@ class Store:
         query = sa.select(SUSPENDED_RUNS).where(SUSPENDED_RUNS.c.taken_at.is_(None))
         if agent is not None:
             query = query.where(SUSPENDED_RUNS.c.agent_id == agent)
-        with self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             rows = connection.execute(query.order_by(SUSPENDED_RUNS.c.suspended_at)).mappings().all()
         return [
             {
@@ -216,7 +216,8 @@ class Store:
             return self._database
 
     @contextmanager
-    def _transaction(self, *, write: bool) -> Generator[sa.Connection]:
+    def transaction(self, *, write: bool) -> Generator[sa.Connection]:
+        """A transaction, for whoever keeps tables of its own beside these; committed at the block's end."""
         if not self.address.is_sqlite:
             with told(self.address), transaction(self._opened(), write=write) as connection:
                 yield connection

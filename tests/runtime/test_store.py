@@ -248,11 +248,11 @@ def test_a_newer_stores_tables_are_refused_and_an_older_ones_are_migrated(
         connection.execute(sa.text("ALTER TABLE nbmastra_threads ADD COLUMN colour TEXT"))
 
     with monkeypatch.context() as newer:
-        newer.setattr(database, "MIGRATIONS", [add_column])
+        newer.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, add_column])
         for _ in range(2):  # the second time there is nothing to do
             with Store(url) as store:
                 assert texts(store, "t") == ["old"]
-    with Store(url) as store, pytest.raises(StoreError, match=r"newer nbmastra .*version 2, this one knows 1"):
+    with Store(url) as store, pytest.raises(StoreError, match=r"newer nbmastra .*version 3, this one knows 2"):
         store.threads()
 
 
@@ -266,7 +266,7 @@ def test_a_migration_that_fails_leaves_the_old_version(make_url: MakeUrl, monkey
         raise ZeroDivisionError
 
     with monkeypatch.context() as newer:
-        newer.setattr(database, "MIGRATIONS", [break_off])
+        newer.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, break_off])
         with Store(url) as store, pytest.raises(ZeroDivisionError):
             store.threads()
     with Store(url) as store:
