@@ -26,7 +26,7 @@ def query(folder: str | Path, sql: str, parameters: Parameters = None, *, conver
 
     Tables are called `chunks`, `steps`, `usage`, `tool_calls`, `runs` …; each has the rows of all files that `export`
     wrote of it in or below the folder. `parameters` fill `?` or `$name` in the query. `convert` first writes the tables
-    that the query names from the folder's recordings, if that hasn't been done or a recording is newer.
+    that the query names from the folder's recordings, if no file right in it has them or a recording is newer.
     The query sees these files and nothing else: no other file, no network, no extensions, no variables of the program.
     Raises RecordingError, and SettingsError for a query that can't be answered or without the extra `big`.
     """
@@ -49,7 +49,7 @@ def query(folder: str | Path, sql: str, parameters: Parameters = None, *, conver
                 raise SettingsError("the query is empty")
             return as_frame(relation.to_arrow_table())
         except duckdb.CatalogException as error:
-            raise SettingsError(_missing(path, sql, files) or _message(error)) from None
+            raise SettingsError(_missing(path, sql, files) or f"{_message(error)}\n{_there_is(files)}") from None
         except duckdb.Error as error:
             raise SettingsError(_message(error)) from None
 
@@ -57,9 +57,20 @@ def query(folder: str | Path, sql: str, parameters: Parameters = None, *, conver
 def _convert(folder: Path, sql: str) -> None:
     found = recordings(folder) if folder.is_dir() else []
     newest = max((path.stat().st_mtime_ns for path in found), default=0)
+    if not found:
+        return
+    held = parquet_files(folder)
     for table in _named(sql):
         target = folder / f"{short_name(table)}.parquet"
-        if found and (not target.exists() or target.stat().st_mtime_ns < newest):
+        files = [path for path in held.get(table, []) if path.parent == folder] or [
+            target
+        ]  # below: of other recordings
+        old = [path for path in files if not path.exists() or path.stat().st_mtime_ns < newest]
+        if old not in ([], [target]):  # a file more would have each row twice
+            raise SettingsError(
+                f"{old[0]} is older than a recording: delete it, for convert=True to write {target.name}"
+            )
+        if old:
             export(found, target, table)
 
 
@@ -77,6 +88,10 @@ def _missing(folder: Path, sql: str, files: dict[str, list[Path]]) -> str | None
             has = f"recordings, not yet as Parquet: {how}, or convert=True" if recordings(folder) else f"none: {how}"
             return f"there is no Parquet of {name} in {folder}; it has {has}"
     return None
+
+
+def _there_is(files: dict[str, list[Path]]) -> str:
+    return f"Tables that are there: {', '.join(map(short_name, files)) or 'none'}"
 
 
 def _message(error: Exception) -> str:

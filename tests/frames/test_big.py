@@ -174,11 +174,27 @@ def test_recordings_without_parquet_are_told_or_converted(tmp_path: Path) -> Non
     assert query(folder, sql, convert=True)["n"].item() == len(chunks_df(folder))
 
 
+def test_converting_never_has_a_row_twice(tmp_path: Path) -> None:
+    out = MastraModelOutput.from_chunks(recorded("tools.sse")[0]).wait()
+    path = record(out, tmp_path / "a.jsonl").result(timeout=20)
+    export(tmp_path, tmp_path / "everything.parquet")
+    sql = "select count(*) as n from chunks"
+    assert query(tmp_path, sql, convert=True)["n"].item() == len(chunks_df(path))
+    later = path.stat().st_mtime_ns + 10**10
+    os.utime(path, ns=(later, later))
+    with pytest.raises(SettingsError, match=r"everything\.parquet is older than a recording: delete it"):
+        query(tmp_path, sql, convert=True)
+    (tmp_path / "everything.parquet").unlink()
+    assert query(tmp_path, sql, convert=True)["n"].item() == len(chunks_df(path))
+
+
 def test_queries_that_cannot_be_answered_say_why(exported: Path, tmp_path: Path, monkeypatch: Any) -> None:
     with pytest.raises(SettingsError, match="syntax error"):
         query(exported, "selct 1")
     with pytest.raises(SettingsError, match="no Parquet of tasks"):
         query(exported, "select * from tasks")
+    with pytest.raises(SettingsError, match=r"nothing.* does not exist[^$]*Tables that are there: .*chunks"):
+        query(exported, "select * from nothing")
     with pytest.raises(RecordingError, match="there is no folder"):
         query(tmp_path / "nowhere", "select 1")
     with pytest.raises(SettingsError, match="the query is empty"):
