@@ -1,9 +1,10 @@
 """The index of a run folder: one line a recording with its row of `runs_df`, so that a file is read once.
 
-{"nbmastra_index": 1, "columns": […], "prices": …}                  what the lines were made with
+{"nbmastra_index": 1, "made_by": …, "columns": […], "prices": …}    what the lines were made with
 {"name": "a.jsonl", "size": 5123, "mtime_ns": …, "row": […]}        a recording, as it was when it was read
 
-A recording whose size or time has changed is read again. An index of other columns or prices is made anew.
+A recording whose size or time has changed is read again. An index of another version of nbmastra, whose fold may count
+otherwise, of other columns or prices is made anew.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from nbmastra._version import __version__
 from nbmastra.errors import RecordingError
 from nbmastra.frames.columns import Column
 from nbmastra.frames.outcomes import RUNS
@@ -80,7 +82,8 @@ def _header() -> Row:
         prices = metadata.version("genai-prices")
     except metadata.PackageNotFoundError:
         prices = None
-    return {"nbmastra_index": _VERSION, "columns": [column.name for column in _COLUMNS], "prices": prices}
+    columns = [column.name for column in _COLUMNS]
+    return {"nbmastra_index": _VERSION, "made_by": __version__, "columns": columns, "prices": prices}
 
 
 def _read(path: Path) -> dict[str, tuple[Stamp, list[Any]]]:

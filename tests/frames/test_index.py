@@ -58,7 +58,7 @@ def test_a_file_that_has_gone_leaves_table_and_index(tmp_path: Path) -> None:
     assert "text.jsonl" not in (tmp_path / INDEX).read_text()
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]\n", '{"nbmastra_index": 1}\n', "header", "row"])
+@pytest.mark.parametrize("damage", ["", "{", "[]\n", '{"nbmastra_index": 1}\n', "header", "made_by", "row"])
 def test_an_index_that_cannot_be_used_is_made_anew(damage: str, tmp_path: Path) -> None:
     fill(tmp_path, "text")
     wanted = runs_df(tmp_path)
@@ -66,6 +66,10 @@ def test_an_index_that_cannot_be_used_is_made_anew(damage: str, tmp_path: Path) 
     header, line = path.read_text().splitlines()
     if damage == "header":  # an older version's columns
         damage = json.dumps(json.loads(header) | {"columns": ["stream_id"]}) + "\n" + line
+    elif damage == "made_by":  # a version whose fold may have counted otherwise
+        row = json.loads(line)
+        row["row"] = [7 if isinstance(value, int) else value for value in row["row"]]
+        damage = json.dumps(json.loads(header) | {"made_by": "0.0.0"}) + "\n" + json.dumps(row)
     elif damage == "row":
         damage = header + "\n" + json.dumps(json.loads(line) | {"row": []})
     path.write_text(damage)
