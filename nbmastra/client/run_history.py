@@ -203,24 +203,23 @@ class _Listing:
         """Their ids, with when they changed."""
         rows, about = await self._first()
         newest = as_text(rows[0].get("startedAt")) if rows else ""
-        total = about.get("total")
+        total, last = about.get("total"), 0
         more = about.get("hasMore") is True
         if more and isinstance(total, int) and self._filtered:
-            enough = min(total, self._which.limit or total)
-            pages = {0: rows}
+            last = max(-(-min(total, self._which.limit or total) // self._per_page) - 1, 0)
+            pages = {0: (rows, about)}
 
             async def get(page: int) -> None:
-                pages[page] = (await self._page(page, newest))[0]
+                pages[page] = await self._page(page, newest)
 
-            await _at_once(get, range(1, -(-enough // self._per_page)))
-            rows = [row for page in sorted(pages) for row in pages[page]]
-        else:
-            page = 0
-            while more and not self._enough(rows):
-                page += 1
-                found, about = await self._page(page, newest)
-                rows += found
-                more = about.get("hasMore") is True and bool(found)
+            await _at_once(get, range(1, last + 1))
+            rows = [row for page in sorted(pages) for row in pages[page][0]]
+            more = pages[last][1].get("hasMore") is True
+        while more and not self._enough(rows):  # traces of several rows, or that came late, need further pages
+            last += 1
+            found, about = await self._page(last, newest)
+            rows += found
+            more = about.get("hasMore") is True and bool(found)
         return self._of(rows)
 
     def _enough(self, rows: list[dict[str, Any]]) -> bool:
@@ -306,7 +305,7 @@ async def _fetch(
 
 async def _at_once(function: Callable[[Any], Coroutine[Any, Any, None]], items: Iterable[Any]) -> None:
     """Call it for each, some at a time; the first error ends the rest and is raised as it is."""
-    waiting = iter(list(items))
+    waiting = iter(items)
     failed: list[Exception] = []
 
     async def work() -> None:

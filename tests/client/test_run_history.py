@@ -234,6 +234,36 @@ def test_all_pages_are_read_and_a_limit_takes_the_newest(
     assert [query["perPage"] for query in kept.pages] == ["3"]
 
 
+def test_a_limit_counts_traces_however_many_rows_each_has(
+    server: TinyServer, client: MastraClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A durable run's parts are rows of one trace."""
+    monkeypatch.setattr(run_history, "PAGE", 4)
+    made = [run(number, days_ago=1 + number) for number in range(6)]
+    for number, one in enumerate(made):
+        one["spans"].append({**one["spans"][0], "spanId": f"part-{number}"})
+    server.handler = Traces(*made)
+    assert client.history(limit=3).result(10).traces == 3
+    assert client.history(limit=5).result(10).traces == 5
+    assert client.history(limit=9).result(10).traces == 6
+
+
+def test_traces_that_come_while_pages_are_read_push_none_out(
+    server: TinyServer, client: MastraClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers write spans some seconds late, so a trace may appear behind newer ones."""
+    monkeypatch.setattr(run_history, "PAGE", 2)
+    kept = Traces(*(run(number, days_ago=1 + number) for number in range(4)))
+    late = Traces(run(0, days_ago=1), run(9, days_ago=1.5), *(run(number, days_ago=1 + number) for number in (1, 2, 3)))
+    late.traces["t0"] = kept.traces["t0"]
+
+    def handler(request: Request) -> Iterable[bytes]:
+        return (late if kept.pages else kept)(request)
+
+    server.handler = handler
+    assert "a3" in ids(client.history(cache=False).result(10))
+
+
 @pytest.mark.parametrize("filters", [True, False])
 @pytest.mark.parametrize("light", [True, False])
 def test_filters_hold_whatever_the_server_makes_of_them(
