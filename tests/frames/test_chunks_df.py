@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nbmastra import frames
@@ -17,6 +18,7 @@ from nbmastra.client.decode import ChunkDecoder
 from nbmastra.frames import chunks_df
 from nbmastra.output import MastraModelOutput
 from nbmastra.recording import load_recording, record, replay
+from tests.support import random_runs
 from tests.support.runs import DATA, EXPECTED, Wire, chunk, inside, recorded, start, step_start, text, usage
 
 RAW = ["main", "raw"]
@@ -157,21 +159,32 @@ def test_what_stands_beside_a_chunk_changes_nothing_in_its_row(chunks: list[Wire
         )
 
 
+def tables_are_equal_live_recorded_and_replayed(items: Sequence[Any], path: Path) -> None:
+    async def chunks() -> Any:
+        for item in items:
+            yield item
+
+    live = MastraModelOutput.from_chunks(chunks(), agent="x", prompt="p", until_idle=True)
+    path = record(live, path).result(timeout=20)
+    live.wait()
+    again = replay(path, 1e6).wait()
+    for name in frames.TABLES:
+        table = getattr(frames, name)
+        wanted = table(live)
+        for found in (table(path), table(load_recording(path)), table(again)):
+            if name == "runs_df":
+                found["recording"] = wanted["recording"]
+            pd.testing.assert_frame_equal(found, wanted)
+
+
 def test_a_live_output_its_recording_and_its_replay_have_equal_tables(tmp_path: Path) -> None:
     for names in ("supervisor.sse", "background-until-idle.sse", "error.sse", "ask.sse", "durable-cut.sse"):
+        tables_are_equal_live_recorded_and_replayed(recorded(names)[0], tmp_path / f"{names}.jsonl")
 
-        async def chunks(names: str = names) -> Any:
-            for item in recorded(names)[0]:
-                yield item
 
-        live = MastraModelOutput.from_chunks(chunks(), agent="x", prompt="p", until_idle=True)
-        path = record(live, tmp_path / f"{names}.jsonl").result(timeout=20)
-        live.wait()
-        again = replay(path, 1e6).wait()
-        for name in frames.TABLES:
-            table = getattr(frames, name)
-            wanted = table(live)
-            for found in (table(path), table(load_recording(path)), table(again)):
-                if name == "runs_df":
-                    found["recording"] = wanted["recording"]
-                pd.testing.assert_frame_equal(found, wanted)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(random_runs.runs())
+def test_any_live_output_its_recording_and_its_replay_have_equal_tables(
+    tmp_path: Path, facts: random_runs.Facts
+) -> None:
+    tables_are_equal_live_recorded_and_replayed(facts.chunks, tmp_path / "run.jsonl")
