@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -32,6 +33,7 @@ from nbmastra import (
 )
 from nbmastra.client.decode import ChunkDecoder
 from nbmastra.errors import MastraStreamError, ObjectError, RecordingError, SettingsError, StreamTruncated
+from nbmastra.frames import errors_df
 from nbmastra.output import Batch
 from nbmastra.recording import json_line
 from tests.support.mastra import MastraServer
@@ -85,6 +87,10 @@ def told(out: MastraModelOutput) -> dict[str, Any]:
         "usage": state.grand_usage,
         "elapsed": rounded(out.elapsed_s),
     }
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
 
 
 # --- round trips -----------------------------------------------------------------------------------------------------
@@ -398,6 +404,27 @@ def test_compressed_files_are_read_by_what_they_are_not_by_name(tmp_path: Path) 
     packed = tmp_path / "packed.jsonl"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert told(load_recording(packed)) == told(load_recording(plain))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lambda data: gzip.compress(data) + bytes(512), _zstd])
+def test_a_compressed_file_of_several_parts_is_read_to_its_end(tmp_path: Path, compress: Any) -> None:
+    plain = recorded(tmp_path, "one ", "two")
+    data = plain.read_bytes()
+    packed = tmp_path / "packed.jsonl.z"
+    packed.write_bytes(b"".join(compress(data[at : at + 50]) for at in range(0, len(data), 50)))
+    assert told(load_recording(packed)) == told(load_recording(plain))
+
+
+def test_recordings_that_were_joined_are_read_to_the_first_end_and_the_rest_is_told(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "one ", "two")
+    once = path.read_bytes()
+    path.write_bytes(once + b"\n \n")
+    whole = load_recording(path)
+    assert whole.state.decode_errors == 0
+    path.write_bytes(once * 3)
+    loaded = load_recording(path)
+    assert (loaded.total.text, loaded.status, loaded.state.decode_errors) == ("one two", whole.status, 1)
+    assert any("what follows the run's end isn't read" in message for message in errors_df(path)["error_message"])
 
 
 def test_a_directory_gets_a_file_named_after_the_run(tmp_path: Path) -> None:

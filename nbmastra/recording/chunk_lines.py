@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ class ChunkLines:
     """
 
     def __init__(self, blocks: Iterable[list[bytes]]) -> None:
-        self._blocks = blocks
+        self._blocks = iter(blocks)
         self._now = 0.0
         self._event = 0
         self._head = _NO_HEAD
@@ -52,10 +53,20 @@ class ChunkLines:
                 for line in lines:
                     if not self._any(line, times, chunks):
                         break
+            if self._end is not None and self._goes_on(lines):
+                problem = {"raw": "", "error": "what follows the run's end isn't read", "event": self._event}
+                times.append(self._now)
+                chunks.append(parse_chunk({"type": "decode-error", "payload": problem}, event=self._event))
             if chunks:
                 yield times, chunks
             if self._end is not None:
                 return
+
+    def _goes_on(self, lines: list[bytes]) -> bool:
+        """True if more than blank lines follow the end, which is in these: recordings that somebody joined."""
+        left = chain(lines, chain.from_iterable(self._blocks))
+        next(line for line in left if line.startswith(b'{"end"') and _read_end(line) is not None)
+        return any(map(bytes.strip, left))
 
     def _sound(self, lines: list[bytes], times: list[float], chunks: list[Chunk]) -> None:
         """Lines that are JSON: 98 of 100 have the envelope of the one before, so that is all there is to look at."""

@@ -78,11 +78,11 @@ def _blocks(path: Path) -> Iterator[bytes]:
             start = file.read(4)
             decompress: Callable[[bytes], bytes] = _as_it_is
             if start.startswith(b"\x1f\x8b"):
-                decompress = zlib.decompressobj(_GZIP).decompress
+                decompress = _gunzip()
             elif start == _ZSTD_MAGIC:
                 zstd = _zstandard(path)
                 damages = (zlib.error, zstd.ZstdError)
-                decompress = zstd.ZstdDecompressor().decompressobj().decompress
+                decompress = zstd.ZstdDecompressor().decompressobj(read_across_frames=True).decompress
             block = start
             while block:
                 yield decompress(block)
@@ -91,6 +91,21 @@ def _blocks(path: Path) -> Iterator[bytes]:
         raise RecordingError(f"can't read {path}: {error.strerror or error}") from None
     except damages as error:
         raise RecordingError(f"{path.name} is damaged: {error}") from None
+
+
+def _gunzip() -> Callable[[bytes], bytes]:
+    """What decompresses a file piece by piece, all its members: files that were joined have several."""
+    member = zlib.decompressobj(_GZIP)
+
+    def decompress(data: bytes) -> bytes:
+        nonlocal member
+        found = [member.decompress(data)]
+        while member.eof and (rest := member.unused_data.lstrip(b"\0")):  # some tools fill up with zeros
+            member = zlib.decompressobj(_GZIP)
+            found.append(member.decompress(rest))
+        return b"".join(found)
+
+    return decompress
 
 
 def _as_it_is(data: bytes) -> bytes:
