@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -103,6 +104,20 @@ def printing_to(sink: Callable[[str], object]) -> Generator[None]:
         _restore()
 
 
+# CPython's print() looks `sys.stdout` up once and holds no reference: a stand-in that ended with the last tool, while
+# another thread prints, would crash the process.
+_stand_ins: deque[_Stream] = deque(maxlen=64)
+
+
+def _stand_in(stream: Any) -> _Stream:
+    for known in _stand_ins:
+        if known.target is stream:
+            return known
+    made = _Stream(stream)
+    _stand_ins.append(made)
+    return made
+
+
 def _replace() -> None:
     global _running
     with _lock:
@@ -110,7 +125,7 @@ def _replace() -> None:
         for name in _NAMES:
             stream: Any = getattr(sys, name)
             if stream is not None and not isinstance(stream, _Stream):
-                setattr(sys, name, _Stream(stream))
+                setattr(sys, name, _stand_in(stream))
 
 
 def _restore() -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import gc
 import io
 import json
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import textwrap
 import threading
 import uuid
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +27,7 @@ from pydantic import BaseModel, Field
 
 from nbmastra.errors import SettingsError, ToolAborted, ToolResultError
 from nbmastra.tools import AbortSignal, ToolContext, ToolSuspended, as_tool, to_json
+from nbmastra.tools.printing import printing_to
 
 
 class Heard:
@@ -195,6 +198,28 @@ async def test_a_stream_that_was_replaced_meanwhile_is_left_alone() -> None:
         sys.stdout = held
     await run(slow)
     assert sys.stdout is before
+
+
+async def test_a_print_that_is_under_way_when_the_last_tool_ends_finds_its_stream_alive(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # CPython's print() holds no reference to sys.stdout: if the stand-in were gone, the process would crash.
+    printing = printing_to(lambda text: None)
+    printing.__enter__()
+    stand_in = weakref.ref(sys.stdout)
+
+    class Ending:
+        def __str__(self) -> str:
+            printing.__exit__(None, None, None)
+            gc.collect()
+            return "ends"
+
+    outside = contextvars.Context()
+    outside.run(print, "a cell")
+    print(Ending(), "and goes on")
+    assert stand_in() is not None
+    assert sys.stdout is not stand_in()
+    assert capsys.readouterr().out.startswith("a cell\n")
 
 
 async def test_endless_printing_is_cut_and_says_so() -> None:
