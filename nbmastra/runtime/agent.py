@@ -29,7 +29,14 @@ from nbmastra.runtime.loop import AgentRun, RunSetup
 from nbmastra.runtime.mcp import mcp_sources
 from nbmastra.runtime.model import Message, Model
 from nbmastra.runtime.models import find_model
-from nbmastra.runtime.options import AnswerOptions, Instructions, StreamOptions, read_options, run_options
+from nbmastra.runtime.options import (
+    AnswerOptions,
+    Instructions,
+    StreamOptions,
+    check_kind,
+    read_options,
+    run_options,
+)
 from nbmastra.runtime.ready import Ready
 from nbmastra.runtime.source import Callbacks, LocalSource
 from nbmastra.runtime.structured import read_structured
@@ -80,6 +87,9 @@ class Agent:
     ) -> None:
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may err
             raise SettingsError(f"an agent's name is a text, not {type(name).__name__}")
+        check_kind("instructions", instructions)
+        if memory is not None and not callable(getattr(memory, "recall", None)):
+            raise SettingsError(f"memory= takes a Memory, not {type(memory).__name__}: memory=Memory({memory!r:.60})")
         self.name = name
         self.id = id or name
         self.description = description
@@ -95,9 +105,7 @@ class Agent:
         self._found: Model | None = None
         own: dict[str, Any] = {"max_steps": max_steps, "max_processor_retries": max_processor_retries}
         self.default_options = read_options({}, {**own, **(default_options or {})})
-        self.agents: dict[str, Agent] = (
-            dict(agents) if isinstance(agents, Mapping) else {one.name: one for one in agents}
-        )
+        self.agents = _agents_by_name(agents)
         self.tools: dict[str, Tool] = _tools_by_name(tools)
         for key, agent in self.agents.items():
             made = AgentTool(key, agent)
@@ -381,6 +389,18 @@ def _prompt(wire: list[dict[str, Any]]) -> str | None:
     """What the user asked last, for views."""
     asked = [record.text for record in message_records(wire) if record.role == "user"]
     return asked[-1] or None if asked else None
+
+
+def _agents_by_name(agents: Any) -> dict[str, Agent]:
+    if isinstance(agents, Mapping):
+        found = dict(cast("Mapping[str, Any]", agents))
+    else:
+        ones = list(cast("Sequence[Any]", agents)) if isinstance(agents, list | tuple) else [agents]
+        found = {str(getattr(one, "name", "")): one for one in ones}
+    for one in found.values():
+        if not isinstance(one, Agent):
+            raise SettingsError(f"agents= takes agents, in a list or by name, not {type(one).__name__}")
+    return found
 
 
 def _tools_by_name(tools: Any) -> dict[str, Tool]:

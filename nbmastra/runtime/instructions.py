@@ -16,5 +16,5 @@ async def system_messages(instructions: Any, request_context: dict[str, Any]) ->
         instructions = instructions(request_context)
         if inspect.isawaitable(instructions):
             instructions = await instructions
-    texts: list[Any] = [instructions] if isinstance(instructions, str) else list(instructions or ())
+    texts: list[Any] = [instructions] if isinstance(instructions, str | dict) else list(instructions or ())
     return [text if isinstance(text, dict) else {"role": "system", "content": str(text)} for text in texts if text]

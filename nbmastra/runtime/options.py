@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, TypedDict, cast
@@ -14,14 +14,24 @@ from nbmastra.runtime.model import ToolChoice
 from nbmastra.runtime.step import StepResult
 from nbmastra.tools import AbortSignal
 
-__all__ = ["AnswerOptions", "Callback", "Instructions", "RunOptions", "StopWhen", "StreamOptions", "read_options"]
+__all__ = [
+    "AnswerOptions",
+    "Callback",
+    "Instructions",
+    "RunOptions",
+    "StopWhen",
+    "StreamOptions",
+    "check_kind",
+    "read_options",
+    "run_options",
+]
 
 Callback = Callable[[Any], Any]
 """A plain or async function of one value; what it raises is logged and doesn't stop the run."""
 StopWhen = Callable[[list[StepResult]], bool | Awaitable[bool]]
 """Asked after each step with all steps so far: True stops the run."""
-Instructions = str | Sequence[str] | Callable[[dict[str, Any]], Any]
-"""A text, several, or a (maybe async) function of the request context that gives one of these."""
+Instructions = str | Mapping[str, Any] | Sequence[str] | Callable[[dict[str, Any]], Any]
+"""A text, a system message, several, or a (maybe async) function of the request context that gives one of these."""
 
 MAX_STEPS = 5
 """Source: @mastra/core 1.71, `stopWhen ?? stepCountIs(5)`."""
@@ -139,13 +149,52 @@ def read_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Strea
         value: Any = merged.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise SettingsError(f"{name}= takes a whole number above 0, not {value!r}")
-    for name in ("on_chunk", "on_step_finish", "on_finish", "on_error", "on_abort"):
-        if merged.get(name) is not None and not callable(merged[name]):
-            raise SettingsError(f"{name}= takes a function, not {type(merged[name]).__name__}")
+    for name, value in options.items():
+        check_kind(name, value)
     choice = merged.get("tool_choice")
     if isinstance(choice, Mapping):  # as the AI SDK writes it
         options["tool_choice"] = str(cast("Mapping[str, Any]", choice).get("toolName", "auto"))
     return options
+
+
+def check_kind(name: str, value: Any) -> None:
+    """Whether an option is of a kind that can be right. Raises SettingsError."""
+    fits, expected = _KINDS.get(name, (None, ""))
+    if fits is not None and not fits(value):
+        raise SettingsError(f"{name}= takes {expected}, not {value!r:.60}")
+    if name == "memory":
+        unknown = [key for key in value if key not in _MEMORY_KEYS]
+        if unknown:
+            raise SettingsError(f"memory= has no {unknown[0]!r:.60}; it takes {', '.join(_MEMORY_KEYS[:3])}")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+
+
+_FUNCTION = (callable, "a function")
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("on_chunk", "on_step_finish", "on_finish", "on_error", "on_abort"), _FUNCTION),
+    "instructions": (
+        lambda value: callable(value) or isinstance(value, str | Mapping) or _is_list(value),
+        "a text, several, or a function of the request context",
+    ),
+    "active_tools": (_is_list, "a list of names of tools"),
+    "memory": (lambda value: isinstance(value, Mapping), 'a dict such as {"thread": id, "resource": owner}'),
+    "model_settings": (lambda value: isinstance(value, Mapping), "a dict"),
+    "request_context": (lambda value: isinstance(value, dict), "a dict"),
+    "require_tool_approval": (lambda value: isinstance(value, bool) or callable(value), "True, False or a function"),
+    "run_id": (lambda value: isinstance(value, str), "a text"),
+    "stop_when": (
+        lambda value: (
+            callable(value) or (isinstance(value, list | tuple) and all(map(callable, cast("Sequence[Any]", value))))
+        ),
+        "a function of the steps so far, or several",
+    ),
+    "tool_choice": (lambda value: isinstance(value, str | Mapping), "auto, none, required or a tool's name"),
+    "abort_signal": (lambda value: isinstance(value, AbortSignal), "an AbortSignal"),
+}
+_MEMORY_KEYS = ("thread", "resource", "last_messages", "lastMessages", "options")
 
 
 def _check_name(name: str) -> None:

@@ -514,6 +514,17 @@ async def test_a_callback_that_raises_is_a_warning_and_the_run_goes_on(caplog: p
         ({"idle_timeout": -1}, "idle_timeout= takes a number above 0"),
         ({"memory": {"thread": "t1"}}, "has no memory"),
         ({"active_tools": ["wether"]}, "active_tools= names 'wether'; there is weather"),
+        ({"active_tools": "weather"}, "active_tools= takes a list of names of tools, not 'weather'"),
+        ({"memory": "t1"}, "memory= takes a dict"),
+        ({"memory": {"threads": "t1"}}, "memory= has no 'threads'; it takes thread, resource, last_messages"),
+        ({"request_context": 5}, "request_context= takes a dict, not 5"),
+        ({"require_tool_approval": "yes"}, "require_tool_approval= takes True, False or a function"),
+        ({"run_id": 5}, "run_id= takes a text"),
+        ({"stop_when": [5]}, "stop_when= takes a function of the steps"),
+        ({"model_settings": 5}, "model_settings= takes a dict"),
+        ({"tool_choice": 5}, "tool_choice= takes auto, none"),
+        ({"abort_signal": 5}, "abort_signal= takes an AbortSignal"),
+        ({"instructions": 5}, "instructions= takes a text"),
         ({"tools": [5]}, "tool"),
         ({"schema": {"type": "nonsense"}}, "nonsense"),
     ],
@@ -523,11 +534,23 @@ def test_wrong_options_are_refused_before_anything_runs(options: dict[str, Any],
         agent("tools").stream("hi", **options)
 
 
+async def test_instructions_may_be_a_system_message() -> None:
+    model = ScriptedModel([[say("x")]])
+    await (await Agent("a", model=model).stream("hi", instructions={"role": "system", "content": "Only this."})).text
+    assert model.requests[0].messages[0] == {"role": "system", "content": "Only this."}
+
+
 def test_wrong_agents_are_refused() -> None:
     with pytest.raises(SettingsError, match="did you mean max_steps"):
         Agent("a", default_options={"max_stepz": 1})  # type: ignore[typeddict-unknown-key]
     with pytest.raises(SettingsError):
         Agent("", model=ScriptedModel([[say("x")]]))
+    with pytest.raises(SettingsError, match="agents= takes agents, in a list or by name, not str"):
+        Agent("a", agents=["b"])  # type: ignore[list-item]
+    with pytest.raises(SettingsError, match=r"memory= takes a Memory, not str: memory=Memory\('notes.db'\)"):
+        Agent("a", memory="notes.db")  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="instructions= takes a text"):
+        Agent("a", instructions=5)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="messages"):
         agent("text").stream(5)  # type: ignore[arg-type]
 
