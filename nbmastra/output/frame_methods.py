@@ -64,7 +64,7 @@ class FrameMethods:
         return self._frame("timeline_df", columns=columns)
 
     def timeline_chart(self) -> Any:
-        """The run over time, as a `Picture` that stays in the notebook. Raises SettingsError without the extra `plot`."""
+        """The run over time, as a `Picture` that stays in the notebook. Raises SettingsError without extra `plot`."""
         return self._frame("timeline_chart")
 
     def _frame(self, name: str, **options: Any) -> pd.DataFrame:

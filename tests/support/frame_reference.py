@@ -15,7 +15,7 @@ Runs as pandas DataFrames: of one output, `out.usage_df()`, at any moment of its
 `nbmastra.frames.usage_df(source)`, where `source` is a file, a folder, a pattern like `runs/2026-*.jsonl`, an output,
 or a list of these. Further sources:
 
-- `await client.history(since="7d")`: runs that a server has traced, see [history](history.md); only they have `spans_df`.
+- `await client.history(since="7d")`: runs that a server traced, see [history](history.md); only they have `spans_df`.
 - `from_mastra_store(url)`: a server's own store, its LibSQL or SQLite file or its Postgres database, read only. It has
   `threads_df`, `messages_df`, `tool_calls_df`, `tasks_df` and `errors_df`; `stream_id` is the thread's id.
 - what a server's lists give: `messages_df(await client.thread("t1").messages())`,

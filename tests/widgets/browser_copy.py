@@ -6,7 +6,6 @@ from typing import Any
 
 from nbmastra.widgets.document import Op
 
-
 METHODS = {
     "+": "add",
     "=": "cut",
