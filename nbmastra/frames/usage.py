@@ -44,9 +44,10 @@ class Spent:
 
 USAGE = Table[Spent](
     "usage_df",
-    "Tokens and cost, one row per step, turn, run, model or agent (`by=`). Runs inside of the run have rows of their "
-    "own, told apart by `path`. A turn whose own total differs from the sum of its steps has a further row without a "
-    "step, with the difference. Rows sum to the run's total: `.attrs['reconciliation']` has both.",
+    "Tokens and cost, one row per step, turn, run, model or agent (`by=`) of each stream; `groupby('model')` sums "
+    "over streams. Runs inside of the run have rows of their own, told apart by `path`. A turn whose own "
+    "total differs from the sum of its steps has a further row without a step, with the difference. Rows sum to the "
+    "run's total: `.attrs['reconciliation']` has both.",
     (
         Column("stream_id", "str", "Id of the stream.", lambda row: row.place.run.stream_id),
         Column("path", "str", "Names from the stream's agent down to the run.", lambda row: row.place.path),
