@@ -192,16 +192,26 @@ def latency(df: pd.DataFrame, *, over: Over = None) -> Picture:
     return Picture(finish(below(panels)), f"Latency. {'. '.join(words)}.")
 
 
+_TOKENS = (
+    "text-delta",
+    "reasoning-delta",
+    "tool-call-input-streaming-start",
+    "tool-call-delta",
+    "routing-agent-text-delta",
+)
+"""Chunks that a model's first token may come as: those that the fold calls `RunState.token` for."""
+
+
 def _measures(df: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     """What is waited for, and how long; rows of the table."""
     found: dict[str, pd.Series[Any]] = {}
     if "gap_s" in df and "text_len" in df:  # chunks
         df = df[df["depth"] == 0]  # what runs inside of the run stream is no step of its own
-        delta = df["type"].isin(["text-delta", "reasoning-delta"])
+        delta, token = df["type"].isin(["text-delta", "reasoning-delta"]), df["type"].isin(_TOKENS)
         where = [df["stream_id"], df["step"]]
         times = _number(df, "at_s")
         starts = times.where(df["type"] == "step-start").groupby(where, observed=True).transform("min")
-        first = delta & (delta.groupby(where, observed=True).cumsum() == 1)
+        first = token & (token.groupby(where, observed=True).cumsum() == 1)
         found["First token of a step"] = (times - starts)[first]
         found["Between tokens"] = _number(df, "gap_s")[delta & ~first]
         return found

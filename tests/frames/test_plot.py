@@ -20,9 +20,10 @@ from nbmastra.errors import SettingsError
 from nbmastra.frames import TABLES, plot
 from nbmastra.frames.columns import empty_frame
 from nbmastra.frames.picture import COLOURS, Picture
+from nbmastra.frames.plot_parts import seconds
 from nbmastra.output import Ended, MastraModelOutput
 from nbmastra.recording import demo_recording, load_recording
-from tests.support.runs import call, chunk, finish, recorded, start, step_finish, step_start, usage
+from tests.support.runs import EXPECTED, call, chunk, finish, recorded, start, step_finish, step_start, usage
 
 PICTURES: dict[str, tuple[str, Callable[[pd.DataFrame], Picture]]] = {
     "tokens": ("usage_df", plot.tokens),
@@ -116,10 +117,16 @@ def test_what_has_no_price_is_named_and_never_drawn_as_nothing() -> None:
     assert "No price is known for home-made, scripted-1." in texts(plot.cost(out.usage_df("model", prices={})))
 
 
-def test_latency_of_chunks_is_that_of_the_fold(demo: MastraModelOutput) -> None:
-    own = demo.steps_df("main")[lambda df: df["run_id"] == demo.state.run_id]
-    median = float(own["time_to_first_token_s"].median())
-    assert f"First token of a step: p50 {median:.2f} s" in plot.latency(demo.chunks_df()).description
+@pytest.mark.parametrize("name", ["demo", *sorted(EXPECTED)])
+def test_latency_of_chunks_is_that_of_the_fold(name: str, demo: MastraModelOutput) -> None:
+    out = demo if name == "demo" else timed(name)
+    own = [step.time_to_first_token_s for step in out.state.steps if step.time_to_first_token_s is not None]
+    told = plot.latency(out.chunks_df()).description
+    if own:
+        assert f"First token of a step: p50 {seconds(float(np.median(own)))}" in told
+        assert f"({len(own)} measured)" in told
+    else:
+        assert "First token" not in told
 
 
 def test_tools_tell_durations_and_failures(demo: MastraModelOutput) -> None:
