@@ -192,9 +192,10 @@ class Playback:
         self._at, self._since = at, time.perf_counter()
 
     def _clipped(self, at: float) -> float:
-        if not at >= 0:
+        seconds = _as_float(at)
+        if not seconds >= 0:
             raise SettingsError(f"{at!r} is no time of a recording: give seconds since its start")
-        return min(float(at), self.duration_s)
+        return min(seconds, self.duration_s)
 
     def _step(self, chunks: int) -> ReplayedOutput:
         count, late = len(self._times), self.duration_s > self._last
@@ -274,7 +275,12 @@ class _PacedSource:
         """Nothing is open."""
 
 
+def _as_float(value: object) -> float:
+    """A number; NaN for what is none, of callers that err."""
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
 def _checked_speed(speed: float | None) -> float | None:
-    if speed is not None and not 0 < speed < float("inf"):
+    if speed is not None and not 0 < _as_float(speed) < float("inf"):
         raise SettingsError(f"speed={speed!r}: give a number above 0, or None for all at once")
     return speed

@@ -70,10 +70,16 @@ def test_a_start_behind_the_end_gives_the_finished_run() -> None:
     assert out.text.result() == DEMO.text.result()
 
 
-@pytest.mark.parametrize("start", [-1.0, float("nan")])
-def test_a_start_that_is_no_time_is_refused(start: float) -> None:
+@pytest.mark.parametrize("start", [-1.0, float("nan"), "3", None])
+def test_a_start_that_is_no_time_is_refused(start: Any) -> None:
     with pytest.raises(SettingsError, match="no time of a recording"):
         replay(demo_recording(), start=start)
+
+
+@pytest.mark.parametrize("speed", [0, -1.0, float("nan"), float("inf"), "fast"])
+def test_a_speed_that_is_none_is_refused(speed: Any) -> None:
+    with pytest.raises(SettingsError, match="a number above 0"):
+        replay(demo_recording(), speed)
 
 
 def test_a_question_is_no_end_for_a_replay_however_long_it_is_silent(tmp_path: Path) -> None:
