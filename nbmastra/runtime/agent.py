@@ -19,6 +19,9 @@ from nbmastra.output import (
     make_limits,
     price_limits,
 )
+from nbmastra.runtime.background.calls import read_background
+from nbmastra.runtime.background.idle import IdleSource, idle_s
+from nbmastra.runtime.background.turn import BackgroundTurn
 from nbmastra.runtime.caller_tools import caller_tools
 from nbmastra.runtime.control import LocalControl, WaitingRun, WaitingRuns
 from nbmastra.runtime.conversation import Conversation, model_messages
@@ -58,6 +61,9 @@ class Agent:
     `@tool`s, or a dict of them by name. agents: other agents by name, or a list; the model calls them as `agent-NAME`.
     memory: keeps threads. mcp: MCP servers, whose tools are opened with each run
     (`nbmastra.runtime.mcp.mcp_sources` tells how they are named). default_options: options of `stream`.
+    background_tasks: a `BackgroundTaskManager`, its settings, or True; tools that are `@tool(background=True)`, or are
+    named in background_tools ("all", or a dict of names with True, False or settings), then run as tasks, at most
+    background_concurrency at a time; a run waits up to wait_timeout_s for the next one that ends.
     input_processors, output_processors: functions or objects (`nbmastra.runtime.processors`), which may ask for another
     answer `max_processor_retries` times in a row. goal: a dict of objective, judge (function or model) and max_runs.
 
@@ -82,6 +88,10 @@ class Agent:
         max_processor_retries: int | None = None,
         default_options: StreamOptions | None = None,
         dispatch: Dispatch | None = None,
+        background_tasks: Any = None,
+        background_tools: Any = None,
+        background_concurrency: int | None = None,
+        wait_timeout_s: float | None = None,
         id: str | None = None,
         engine: Engine | None = None,
     ) -> None:
@@ -111,10 +121,23 @@ class Agent:
             made = AgentTool(key, agent)
             self.tools[made.name] = made
         self._engine = engine or get_engine()
+        self.background = read_background(
+            self.id,
+            background_tasks,
+            background_tools,
+            memory=memory,
+            concurrency=background_concurrency,
+            wait_timeout_s=wait_timeout_s,
+            engine=self._engine,
+        )
+        self._idle: dict[tuple[str, str | None, str | None], IdleSource] = {}
         self._waiting = WaitingRuns(self)
         self._carried: dict[str, StreamOptions] = {}
         """Options of the runs that wait, which hold for what follows an answer as well."""
         make_extensions(self, self.default_options)  # what can't be right is said now
+        if self.background is not None:
+            self.background.register(self.tools)
+            self.dispatch = self.dispatch or self.background.dispatch
 
     # --- runs ------------------------------------------------------------------------------------------------------
 
@@ -127,6 +150,13 @@ class Agent:
         setup = self._setup(messages, checked)
         wire = wire_messages(messages)
         return Ready(self._start(AgentRun(setup), checked, prompt=_prompt(wire)))
+
+    def stream_until_idle(
+        self, messages: Messages, *, max_idle_ms: float | None = None, **options: Unpack[StreamOptions]
+    ) -> Ready[MastraModelOutput]:
+        """`stream(until_idle=True)`, or `{"max_idle_ms": …}`: the name that Mastra had for it before."""
+        until_idle: Any = True if max_idle_ms is None else {"max_idle_ms": max_idle_ms}
+        return self.stream(messages, **{**options, "until_idle": until_idle})
 
     def generate(self, messages: Messages, **options: Unpack[StreamOptions]) -> Job[FullOutput]:
         """The whole answer, when the run is over; as in Mastra, `text` joins the texts of all steps.
@@ -230,7 +260,7 @@ class Agent:
         run.configure(run_options(options, run.options))
         carried = cast("StreamOptions", {**self._carried.get(run_id, {}), **options})
         if not EXTENSION_OPTIONS.isdisjoint(options):
-            run.extensions = make_extensions(self, carried)
+            run.extensions = [*make_extensions(self, carried), *self._background_turn(carried, run.thread)]
         return self._start(run, carried, previous=previous, answered=[call.id])
 
     # --- making a run ----------------------------------------------------------------------------------------------
@@ -267,6 +297,15 @@ class Agent:
         if instructions:
             setup.conversation.system.append({"role": "system", "content": instructions})
         return AgentRun(self._within(setup, parent, thread, resource))
+
+    def task_run(self, prompt: str, request_context: dict[str, Any], instructions: str | None) -> AgentRun:
+        """A run of this agent as another's background task; its own calls are no tasks again."""
+        setup = self._setup(prompt, read_options(self.default_options, {"request_context": request_context}))
+        if instructions:
+            setup.conversation.system.append({"role": "system", "content": instructions})
+        others = [one for one in setup.extensions if not isinstance(one, BackgroundTurn)]
+        alone = replace(setup, memory=None, thread=None, resource=None, dispatch=None, extensions=others)
+        return AgentRun(replace(alone, nested=True))
 
     def _within(self, setup: RunSetup, parent: AgentRun, thread: str | None, resource: str | None) -> RunSetup:
         """The run has a thread of its own, in the parent's memory if it has none, if the parent's run has a thread."""
@@ -317,9 +356,14 @@ class Agent:
             thread=thread,
             resource=resource,
             recall_options=recall,
-            extensions=make_extensions(self, options),
+            extensions=[*make_extensions(self, options), *self._background_turn(options, thread)],
             dispatch=self.dispatch,
         )
+
+    def _background_turn(self, options: StreamOptions, thread: str | None) -> list[BackgroundTurn]:
+        if self.background is None:
+            return []
+        return [BackgroundTurn(self.background, waits=thread is None or not options.get("until_idle"))]
 
     def _thread(self, options: StreamOptions) -> tuple[str | None, str | None, dict[str, Any]]:
         memory = options.get("memory") or {}
@@ -348,6 +392,10 @@ class Agent:
         answered: Sequence[str] = (),
     ) -> MastraModelOutput:
         about = {"thread": run.thread, "resource": run.resource}
+        until_idle: Any = options.get("until_idle")
+        # Without tasks, or a thread that their results come to, it is a plain stream.
+        tasks = self.background is not None and run.thread is not None
+        idle = idle_s(until_idle) if until_idle and tasks else None
         out = MastraModelOutput(
             control=LocalControl(self),
             schema=_schema_of(options),
@@ -357,10 +405,24 @@ class Agent:
             limits=self._limits(options),
             answered=answered,
             context={key: value for key, value in about.items() if value is not None},
+            until_idle=idle is not None,
+            endless=idle is not None,
             engine=self._engine,
         )
         source = LocalSource(run, out, Callbacks.of(options), options.get("abort_signal"), self._ended(options))
-        return out.start(source)
+        if idle is None or self.background is None:
+            return out.start(source)
+        again = cast("StreamOptions", {name: options[name] for name in options if name not in ("on_finish", "run_id")})
+
+        def go_on(directive: str) -> LocalSource:
+            setup = self._setup([], again)
+            setup.conversation.system.append({"role": "system", "content": directive})
+            told = Callbacks.of(again)
+            return LocalSource(AgentRun(setup), out, told, options.get("abort_signal"), self._ended(again))
+
+        scope = (self.id, run.thread, run.resource)
+        manager = self.background.manager
+        return out.start(IdleSource(manager, out, source, go_on, scope=scope, streams=self._idle, max_idle_s=idle))
 
     def _ended(self, options: StreamOptions) -> Callable[[AgentRun], Awaitable[None]]:
         async def ended(run: AgentRun) -> None:

@@ -135,10 +135,9 @@ async def _needs_approval(run: AgentRun, tool: Tool, call: StepCall, arguments: 
 
 
 async def _run_tool(run: AgentRun, tool: Tool, call: StepCall, arguments: dict[str, Any]) -> Any:
-    if isinstance(tool, AgentTool):
-        return await tool.run_nested(run, call, arguments)
-
     async def run_tool(context: ToolContext | None = None) -> Any:
+        if isinstance(tool, AgentTool) and context is None:
+            return await tool.run_nested(run, call, arguments)
         return await tool.run(arguments, context or make_context(run, call))
 
     if run.dispatch is not None:

@@ -109,7 +109,7 @@ class LocalSource:
     async def batches(self) -> AsyncIterator[Batch]:
         """The chunks as they come; what comes while they are being read is the next batch."""
         self._task = asyncio.create_task(self._work())
-        loop, told = asyncio.get_running_loop(), 0
+        loop, told = asyncio.get_running_loop(), len(self._out.state.steps)
 
         def stop() -> None:
             loop.call_soon_threadsafe(self._stop)

@@ -64,8 +64,22 @@ class AgentTool(Tool):
             raise ToolInputError(self.name, problems, arguments=arguments) from None
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Not by itself: raises SubAgentError."""
-        raise SubAgentError("an agent's tool is run by the agent that has it")
+        """Run the agent by itself, as a background task: without the caller's conversation, and without memory.
+
+        Raises SubAgentError if it fails, or waits for somebody.
+        """
+        nested = self.agent.task_run(arguments["prompt"], context.request_context, arguments.get("instructions"))
+
+        def emit(chunk: Chunk) -> None:
+            wire = chunk.to_wire()
+            (context.writer.custom if chunk.type.startswith("data-") else context.writer.write)(wire)
+
+        await nested.run(emit, context.abort)
+        if nested.failure is not None:
+            raise SubAgentError(f"{self.agent_name}: {nested.failure}") from nested.failure
+        if nested.waiting:
+            raise SubAgentError(f"{self.agent_name} waits for an answer, which nobody can give to a background task")
+        return {"text": nested.text}
 
     async def run_nested(self, run: AgentRun, call: StepCall, arguments: dict[str, Any]) -> Any:
         """Run the agent within a call; gives the call's result. If the agent waits, so does the call.

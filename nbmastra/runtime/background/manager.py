@@ -108,7 +108,11 @@ class BackgroundTaskManager(TaskRunner):
         if concurrency is not None:
             self._agent_limits[agent] = concurrency
         self._closed = False
-        self.engine.start(self._look)
+
+        async def look() -> None:
+            self._spawn(self._look())
+
+        self.engine.start(look)
 
     # --- tasks -----------------------------------------------------------------------------------------------------
 
@@ -306,9 +310,8 @@ class BackgroundTaskManager(TaskRunner):
 
         async def close() -> None:
             self._closed = True
-            running = {attempt.task_run for attempt in self._attempts.values() if attempt.task_run is not None}
-            if running:
-                await asyncio.wait(running, timeout=deadline_s)
+            if self._work:  # attempts, and what follows their ends
+                await asyncio.wait(set(self._work), timeout=deadline_s)
             for attempt in list(self._attempts.values()):
                 attempt.leave()
             if self.store.is_open:
