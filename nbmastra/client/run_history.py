@@ -32,8 +32,6 @@ from nbmastra.recording.traces import runs_of_trace, settled_at
 if TYPE_CHECKING:
     import pandas as pd  # only for its types
 
-    from nbmastra.prices import OwnPrices
-
 __all__ = ["History", "Wanted", "fetch_history", "trace_store", "wanted"]
 
 AT_ONCE = 8
@@ -75,10 +73,6 @@ class History(Sequence[MastraModelOutput], FrameMethods):
     def sort(self) -> None:
         """Oldest first."""
         self._outputs.sort(key=lambda out: out.created_at)
-
-    def runs_df(self, columns: Columns = None, *, prices: OwnPrices | None = None) -> pd.DataFrame:
-        """One row per run: status, prompt, agent, tokens, cost, times."""
-        return self._frame("runs_df", columns=columns, prices=prices)
 
     def spans_df(self, columns: Columns = None) -> pd.DataFrame:
         """One row per span, of processors, memory and workflows too; `columns=["main", "raw"]` adds what it holds."""

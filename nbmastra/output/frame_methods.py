@@ -21,6 +21,10 @@ Columns = str | Sequence[str] | None
 class FrameMethods:
     """Tables of a run: the same columns and dtypes whatever came so far. `columns`: names or groups of columns."""
 
+    def runs_df(self, columns: Columns = None, *, prices: OwnPrices | None = None) -> pd.DataFrame:
+        """One row per run: status, prompt, agent, tokens, cost, times."""
+        return self._frame("runs_df", columns=columns, prices=prices)
+
     def chunks_df(self, columns: Columns = None) -> pd.DataFrame:
         """One row per chunk; `columns=["main", "raw"]` adds the payload as JSON text."""
         return self._frame("chunks_df", columns=columns)
