@@ -20,10 +20,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 from nbmastra.errors import SettingsError
+from nbmastra.fold.reading import as_dict, as_text
 from nbmastra.recording.varied import varied_runs
 from nbmastra.runtime.model import (
     FileMade,
     Finish,
+    Message,
     ModelEvent,
     ModelRequest,
     PartDelta,
@@ -159,6 +161,7 @@ class _Told:
 class ScriptedModel:
     """Plays `turns[k]` on the k-th call after the last user message; the last turn repeats.
 
+    Calls whose answer a processor rejected count too, and what a goal's judge says is no user's message.
     delay_s: seconds before each piece. piece_chars: characters of a piece, for all kinds. `requests` has what it was
     asked, `closed` how many of its answers were given up before their end.
     """
@@ -206,7 +209,7 @@ class ScriptedModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Play the turn that is due."""
         self.requests.append(request)
-        number = _calls_since_user(request)
+        number = _calls_since_user(request) + request.rejected
         turn = self.turns[min(number, len(self.turns) - 1)]
         parts = turn(request) if callable(turn) else turn
         complete = False
@@ -277,7 +280,13 @@ class ScriptedModel:
 def _calls_since_user(request: ModelRequest) -> int:
     count = 0
     for message in reversed(request.messages):
-        if message["role"] == "user":
+        if message["role"] == "user" and not _is_aside(message):
             break
         count += message["role"] == "assistant"
     return count
+
+
+def _is_aside(message: Message) -> bool:
+    """What the runtime says of a goal, as a user would."""
+    text = as_text(as_dict(next(iter(message["content"]), None)).get("text"))
+    return text.startswith(("<system-reminder", "<current-objective"))

@@ -354,6 +354,7 @@ class AgentRun:
             tool_choice=options.tool_choice,
             settings=options.model_settings,
             include_raw=options.include_raw_chunks,
+            rejected=sum(step.finish_reason == "retry" for step in self.results),
         )
 
     async def _call_model(self, step: ModelStep) -> None:

@@ -70,6 +70,8 @@ class ModelRequest:
     """JSON Schema that the answer must fit, by the provider's own structured output; None for text."""
     include_raw: bool = False
     """True: give the provider's own events as `Raw` too."""
+    rejected: int = 0
+    """How many answers of this run processors have rejected; they are no part of the conversation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ class NoRudeness:
 class NeverSatisfied:
     id = name = "never-satisfied"
 
-    def process_output_step(self, abort: Any) -> None:
-        abort("not good enough", retry=True)
+    def process_output_step(self, abort: Any, retry_count: int) -> None:
+        abort(f"not good enough ({retry_count})", retry=True)
 
 
 PROCESSORS = {one.id: one for one in (BlockSecrets(), BlockQuestions(), NoRudeness(), NeverSatisfied())}

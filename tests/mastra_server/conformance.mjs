@@ -45,7 +45,7 @@ const noRudeness = { id: 'no-rudeness', name: 'no-rudeness',
     if (text?.includes('rude') && !retryCount) abort('be polite', { retry: true, metadata: { rule: 'manners' } });
     return messages; } };
 const neverSatisfied = { id: 'never-satisfied', name: 'never-satisfied',
-  processOutputStep({ abort }) { abort('not good enough', { retry: true }); } };
+  processOutputStep({ abort, retryCount }) { abort(`not good enough (${retryCount})`, { retry: true }); } };
 
 export function conformanceAgents(scenarios, kit) {
   const { agent, scripted, memory, scorers } = kit;

@@ -38,13 +38,20 @@ let aborts = 0;
 const waiting = [];
 const countAbort = () => { aborts += 1; waiting.splice(0).forEach(wake => wake()); };
 
+// As ScriptedModel counts: what a goal's judge says is no user's message, rejected answers count too.
+const isAside = ({ content }) => /^<(system-reminder|current-objective)/.test(content[0]?.text ?? '');
+const callsSinceUser = prompt => {
+  const sinceUser = prompt.slice(prompt.map(m => m.role === 'user' && !isAside(m)).lastIndexOf(true) + 1);
+  const rejected = prompt.filter(m => m.role === 'system' && m.content.includes('[Processor Feedback]'));
+  return sinceUser.filter(m => m.role === 'assistant').length + rejected.length;
+};
+
 // A model that plays turns[k] on the k-th call after the last user message (the last turn repeats).
 const scripted = (...turns) => new MockLanguageModelV2({
   modelId: 'scripted-1', provider: 'scripted',
   doStream: async ({ prompt, abortSignal }) => {
     abortSignal?.addEventListener('abort', countAbort, { once: true });
-    const sinceUser = prompt.slice(prompt.map(m => m.role).lastIndexOf('user') + 1);
-    const k = sinceUser.filter(m => m.role === 'assistant').length;
+    const k = callsSinceUser(prompt);
     const parts = turns[Math.min(k, turns.length - 1)];
     if (parts instanceof Error) throw parts;
     return { stream: simulateReadableStream({ initialDelayInMs: DELAY, chunkDelayInMs: DELAY, chunks: [
@@ -52,8 +59,7 @@ const scripted = (...turns) => new MockLanguageModelV2({
       { type: 'response-metadata', id: `resp-${k}`, modelId: 'scripted-1', timestamp: new Date(0) }, ...parts] }) };
   },
   doGenerate: async ({ prompt }) => {   // the same script, not streamed
-    const sinceUser = prompt.slice(prompt.map(m => m.role).lastIndexOf('user') + 1);
-    const k = sinceUser.filter(m => m.role === 'assistant').length;
+    const k = callsSinceUser(prompt);
     const parts = turns[Math.min(k, turns.length - 1)];
     if (parts instanceof Error) throw parts;
     const content = []; let done = { finishReason: 'unknown', usage: usage(0, 0) };
@@ -170,7 +176,7 @@ const agents = {
   'durable-approve': createDurableAgent({ agent: agent('durable-approve', scripted(
     [...call('a1', 'deploy', { target: 'prod' }), finish('tool-calls', usage(7, 3))],
     [...text('t1', 'Deployed.'), finish('stop', usage(9, 2))]), { tools: { deploy }, memory }) }),
-  ...conformanceAgents(process.env.CONFORMANCE === '1' ? scenarios : [], { agent, scripted, text, reasoning, call, finish, usage, memory, tools: { weather, deploy, ask, build },
+  ...conformanceAgents(process.env.CONFORMANCE === '1' ? scenarios : [], { agent, scripted, text, reasoning, call, finish, usage, memory, tools: { weather, deploy, ask, build, research, review },
     processors: { 'block-secrets': blockSecrets }, scorers: { 'says-finished': saysFinished } }),
   ...clientToolAgents({ agent, text, reasoning, call, finish, usage, memory, tools: { weather, deploy, research } }),
   ...tripAgents({ agent, scripted, text, reasoning, call, finish, usage, memory }),
