@@ -17,7 +17,7 @@ from nbmastra.runtime.providers import known_models
 
 __all__ = ["AgentIds", "complete"]
 
-COMMANDS = ("list", "use", "url", "approvals", "history", "help", "version")
+COMMANDS = ("list", "use", "url", "approvals", "history", "tasks", "resume", "cancel", "help", "version")
 _MAGIC = re.compile(r"\s*%%?(mastra_stream|mastra)\s(.*)", re.DOTALL)
 _MODEL = re.compile(r"""\bmodel\s*=\s*["']([\w.:/@-]*)$""")
 _PATIENCE_S = 1.0

@@ -27,6 +27,7 @@ from nbmastra.output import MastraModelOutput
 from nbmastra.recording import record
 from nbmastra.run_options import RUN_OPTIONS, Option, parse_line, start_run, stream_options
 from nbmastra.run_printer import RunPrinter, look_for, print_json, print_run
+from nbmastra.task_commands import cancel_command, resume_command, tasks_command
 from nbmastra.terminal import clean_line, clean_text
 from nbmastra.tools import Tool, as_tools
 
@@ -65,6 +66,7 @@ _USAGE = """%%mastra_stream AGENT [options]     the cell's body is the prompt
 %mastra_stream AGENT [options] prompt
 %mastra list | use AGENT | url [URL] | approvals | history | help | version
 %mastra history [--last 7d] [--until TIME] [--agent AGENT] [--limit N] [-o VAR]
+%mastra tasks [STATUS] | resume ID --data JSON | cancel ID     background tasks
 
 AGENT is a variable that holds an agent, or else an agent's id on the server.
 {name} in the prompt or in an option's value is a variable's value; what is no variable stays as it is.
@@ -178,7 +180,7 @@ class MastraMagics(Magics):
     @no_var_expand
     @line_magic
     def mastra(self, line: str) -> None:
-        """`%mastra list | use AGENT | url [URL] | approvals | history [--last 7d] | help | version`."""
+        """`%mastra list | use AGENT | url [URL] | approvals | history | tasks | resume | cancel | help | version`."""
         command, _, argument = line.strip().partition(" ")
         commands: dict[str, Callable[[str], None]] = {
             "list": self._list,
@@ -186,6 +188,9 @@ class MastraMagics(Magics):
             "url": self._url,
             "approvals": self._approvals,
             "history": self._history,
+            "tasks": tasks_command,
+            "resume": resume_command,
+            "cancel": cancel_command,
             "help": lambda _: print(help_text()),
             "version": lambda _: print(f"nbmastra {__version__}"),
         }
@@ -318,11 +323,12 @@ MastraMagics.mastra_stream.__doc__ = f"Ask an agent and show its answer as it co
 
 def agent_variables(names: Mapping[str, Any]) -> list[str]:
     """Variables that hold an agent."""
-    return sorted(
-        name
-        for name, value in names.items()
-        if not name.startswith("_") and not isinstance(value, type) and callable(getattr(value, "stream", None))
-    )
+    return sorted(name for name, value in names.items() if not name.startswith("_") and _is_agent(value))
+
+
+def _is_agent(value: Any) -> bool:
+    """A manager of tasks streams too, but is asked nothing."""
+    return callable(getattr(value, "stream", None)) and not isinstance(value, type) and not hasattr(value, "enqueue")
 
 
 def _may_be_tool(name: str, value: Any) -> bool:

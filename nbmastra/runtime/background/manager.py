@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +31,7 @@ from nbmastra.runtime.store import Store, shared_store
 from nbmastra.runtime.stored import iso_time
 from nbmastra.tools import Tool, as_tool, to_json
 
-__all__ = ["BackgroundTaskManager", "QueueFull"]
+__all__ = ["BackgroundTaskManager", "QueueFull", "managers"]
 
 
 class QueueFull(ControlError):
@@ -90,6 +91,8 @@ class BackgroundTaskManager(TaskRunner):
         self.wait_timeout_s = wait_timeout_s
         self.default_timeout_s = default_timeout_s
         self._backpressure = backpressure
+        self._adding = asyncio.Lock()
+        managers.add(self)
 
     # --- what can run ----------------------------------------------------------------------------------------------
 
@@ -177,7 +180,8 @@ class BackgroundTaskManager(TaskRunner):
         self._closed = False
         if hooks is not None:
             self._hooks[task.id] = hooks
-        return await self._call(self.tasks.add, task)
+        async with self._adding:  # in the order of the calls: worker threads have none
+            return await self._call(self.tasks.add, task)
 
     def get(self, task_id: str) -> Job[BackgroundTask | None]:
         """A task; None if there is none of that id."""
@@ -330,6 +334,10 @@ class BackgroundTaskManager(TaskRunner):
         return (
             f"<BackgroundTaskManager in {self.store.address.shown}: .list(), .get(id), .cancel(id), .resume(id, data)>"
         )
+
+
+managers: weakref.WeakSet[BackgroundTaskManager] = weakref.WeakSet()
+"""Those of this process, for `%mastra tasks`."""
 
 
 def _date(value: Any) -> str | None:

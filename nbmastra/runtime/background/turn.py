@@ -59,9 +59,11 @@ class BackgroundTurn(Extension):
     async def after_step(self, run: AgentRun, step: ModelStep) -> None:
         """Where a waiting time is set, the run waits for the next task that ends, and goes on with its result."""
         manager, wait_s = self._calls.manager, self._calls.wait_timeout_s
+        ids = [id for id in self._begun if id not in self._ended]
+        if ids:
+            step.extra["backgroundTaskPending"] = True
         if step.continued or not self._waits or not wait_s or step.rejection is not None or step.error is not None:
             return
-        ids = [id for id in self._begun if id not in self._ended]
         if not ids:
             return
         began = time.monotonic()
@@ -103,9 +105,13 @@ class BackgroundTurn(Extension):
             await asyncio.wait({self.run_task})
             await keep_result(self._calls.memory, task)
 
+    def waits_for_data(self, task: BackgroundTask) -> None:
+        """A task is suspended: the run doesn't wait for it."""
+        self._begun.pop(task.id, None)
+
     def _put(self, run: AgentRun, *, before: int) -> None:
         for task_id, task in self._ended.items():
-            if self._begun.get(task_id, 0) < before:
+            if self._begun.get(task_id, -1) < before:
                 put_result(run.conversation, task)
 
 
@@ -162,3 +168,5 @@ class CallHooks:
                 run.write(chunk)
         if task.ended:
             await self._turn.take(run, task)
+        else:
+            self._turn.waits_for_data(task)

@@ -1,0 +1,100 @@
+"""`%mastra tasks`, `resume` and `cancel`: the background tasks of this kernel's managers, else those of the server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from nbmastra.client import MastraClient
+from nbmastra.config import settings
+from nbmastra.errors import SettingsError
+from nbmastra.terminal import clean_line, clean_text
+
+if TYPE_CHECKING:
+    from nbmastra.runtime import BackgroundTaskManager
+    from nbmastra.runtime.background.record import BackgroundTask
+
+__all__ = ["cancel_command", "resume_command", "tasks_command"]
+
+_SHOWN = 30
+
+
+def tasks_command(line: str) -> None:
+    """List the newest tasks, or those in a state: `%mastra tasks running`. Raises ClientError, StoreError."""
+    status: Any = line or None
+    managers = _managers()
+    if not managers:
+        page = MastraClient(settings.url).background_tasks.list(status=status, per_page=_SHOWN).result()
+        print(f"no task manager in this kernel; at {settings.url}:\n{clean_text(repr(page))}")
+        return
+    for manager in managers:
+        tasks = manager.list(status=status, per_page=_SHOWN).result(30)
+        print(f"{len(tasks)} of {tasks.total} tasks in {manager.store.address.shown}")
+        for task in tasks:
+            print(_line(task))
+
+
+def resume_command(line: str) -> None:
+    """`%mastra resume ID --data JSON`: what is no JSON is given as text. Raises AlreadyResumed, NotSuspended."""
+    task_id, _, data = line.partition("--data")
+    manager, found = _find(task_id.strip(), "resume ID --data …")
+    manager.resume(found.id, _value(data.strip())).result(30)
+    print(f"{clean_line(found.tool_name, 60)} goes on: {found.id}")
+
+
+def cancel_command(line: str) -> None:
+    """`%mastra cancel ID`."""
+    manager, found = _find(line, "cancel ID")
+    task = manager.cancel(found.id).result(30)
+    print(f"{clean_line(task.tool_name, 60)} is {task.status}: {task.id}")
+
+
+def _managers() -> list[BackgroundTaskManager]:
+    """One for each store. The module isn't loaded where nobody has made one."""
+    module = sys.modules.get("nbmastra.runtime.background.manager")
+    found: dict[int, BackgroundTaskManager] = {id(one.store): one for one in module.managers} if module else {}
+    return list(found.values())
+
+
+def _find(task_id: str, usage: str) -> tuple[BackgroundTaskManager, BackgroundTask]:
+    """The task that an id, or its beginning, means. Raises SettingsError."""
+    if not task_id or " " in task_id:
+        raise SettingsError(f"%mastra {usage}: %mastra tasks lists the ids")
+    managers = _managers()
+    found = [(manager, task) for manager in managers for task in _those(manager, task_id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise SettingsError(f"several tasks begin with {task_id[:40]!r}: give more of the id")
+    if not managers:
+        raise SettingsError(
+            "no task manager in this kernel: make the agent, or a BackgroundTaskManager, on the task's store first; "
+            "tasks of a server are resumed and cancelled by the server's own code"
+        )
+    raise SettingsError(f"no task {task_id[:40]!r}: %mastra tasks lists them")
+
+
+def _those(manager: BackgroundTaskManager, task_id: str) -> list[BackgroundTask]:
+    exact = manager.get(task_id).result(30)
+    if exact is not None:
+        return [exact]
+    return [task for task in manager.list(per_page=1000).result(30) if task.id.startswith(task_id)]
+
+
+def _value(text: str) -> Any:
+    if not text:
+        return None
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        text = text[1:-1]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _line(task: BackgroundTask) -> str:
+    why = f"  {task.error['message']}" if task.error else ""
+    waits = f"  waits for: {json.dumps(task.suspend_payload)}" if task.status == "suspended" else ""
+    about = f"{task.tool_name}  {task.agent_id}".strip()
+    return f"  {clean_line(task.id, 80)}  {task.status:<10} {task.created_at}  {clean_line(about + why + waits)}"
