@@ -14,7 +14,7 @@ from nbmastra.errors import RecordingError, SettingsError
 from nbmastra.frames.build import FUNCTIONS, TABLES, Columns
 from nbmastra.frames.columns import Column, empty_frame
 from nbmastra.frames.duck import installed
-from nbmastra.frames.parquet import as_frame, parquet_files, table_named
+from nbmastra.frames.parquet import as_frame, parquet_files, table_named, warn_of_older
 from nbmastra.frames.runs import recordings
 
 __all__ = ["dask"]
@@ -27,8 +27,9 @@ def dask(folder: str | Path, table: str = "chunks", columns: Columns = None) -> 
     """A table of a folder as a Dask DataFrame: of its Parquet files where it has some, else of its recordings.
 
     A part is a recording, or a group of rows of a Parquet file; workers read them by the same path. Columns are those
-    of the table's function, but categories are text, and JSON values are JSON text. Raises RecordingError,
-    SettingsError for a table that there isn't, and without the extra `dask`.
+    of the table's function, but categories are text, and JSON values are JSON text. Warns of a Parquet file that is
+    older than a recording beside it. Raises RecordingError, SettingsError for a table that there isn't, and without the
+    extra `dask`.
     """
     name = table_named(table)
     if find_spec("dask") is None or find_spec("distributed") is None:
@@ -38,18 +39,19 @@ def dask(folder: str | Path, table: str = "chunks", columns: Columns = None) -> 
     if not path.is_dir():
         raise RecordingError(f"there is no folder {path}")
     chosen = TABLES[name].select(columns)
-    parts = _groups(path, name) or [(str(file), -1) for file in recordings(path)]
+    files = parquet_files(path).get(name, []) if installed() else []
+    warn_of_older(path, files)
+    parts = _groups(files) or [(str(file), -1) for file in recordings(path)]
     meta = _plain(empty_frame(chosen), chosen)
     if not parts:
         return frames.from_pandas(meta, npartitions=1)
     return frames.from_map(_read, parts, table=name, columns=[column.name for column in chosen], meta=meta)
 
 
-def _groups(folder: Path, table: str) -> list[Part]:
-    if not installed():
+def _groups(files: list[Path]) -> list[Part]:
+    if not files:
         return []
     read_metadata: Any = import_module("pyarrow.parquet").read_metadata
-    files = parquet_files(folder).get(table, [])
     return [(str(file), number) for file in files for number in range(read_metadata(file).num_row_groups)]
 
 

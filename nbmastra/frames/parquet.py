@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from nbmastra.errors import RecordingError, SettingsError
 from nbmastra.frames.build import TABLES
 from nbmastra.frames.duck import installed
 from nbmastra.frames.files import KEY
+from nbmastra.frames.runs import recordings
 
-__all__ = ["as_frame", "parquet_files", "short_name", "table_named"]
+__all__ = ["as_frame", "older", "parquet_files", "short_name", "table_named", "warn_of_older"]
 
 
 def short_name(table: str) -> str:
@@ -52,6 +55,19 @@ def parquet_files(folder: Path) -> dict[str, list[Path]]:
         if table is not None:
             found.setdefault(table, []).append(path)
     return found
+
+
+def older(folder: Path, files: Iterable[Path]) -> list[Path]:
+    """The files right in a folder that aren't there yet, or that are older than a recording beside them."""
+    newest = max((path.stat().st_mtime_ns for path in recordings(folder)), default=0)
+    beside = (path for path in files if path.parent == folder)
+    return [path for path in beside if not path.exists() or path.stat().st_mtime_ns < newest]
+
+
+def warn_of_older(folder: Path, files: Iterable[Path]) -> None:
+    """Warn if some of the files lack what was recorded since."""
+    for path in older(folder, files):
+        warnings.warn(f"{path} is older than a recording beside it, which it lacks: export it again", stacklevel=3)
 
 
 def _noted(metadata: dict[bytes, bytes]) -> str | None:

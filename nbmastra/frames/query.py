@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from nbmastra.errors import SettingsError
 from nbmastra.frames.build import TABLES
 from nbmastra.frames.duck import connect
 from nbmastra.frames.files import export
-from nbmastra.frames.parquet import as_frame, parquet_files, short_name
+from nbmastra.frames.parquet import as_frame, older, parquet_files, short_name, warn_of_older
 from nbmastra.frames.runs import recordings
 
 __all__ = ["query"]
@@ -26,7 +27,8 @@ def query(folder: str | Path, sql: str, parameters: Parameters = None, *, conver
 
     Tables are called `chunks`, `steps`, `usage`, `tool_calls`, `runs` …; each has the rows of all files that `export`
     wrote of it in or below the folder. `parameters` fill `?` or `$name` in the query. `convert` first writes the tables
-    that the query names from the folder's recordings, if no file right in it has them or a recording is newer.
+    that the query names from the folder's recordings, if no file right in it has them or a recording is newer; without
+    it, a file that is older than a recording beside it gives a warning.
     The query sees these files and nothing else: no other file, no network, no extensions, no variables of the program.
     Raises RecordingError, and SettingsError for a query that can't be answered or without the extra `big`.
     """
@@ -34,6 +36,8 @@ def query(folder: str | Path, sql: str, parameters: Parameters = None, *, conver
     if convert:
         _convert(path, sql)
     files = parquet_files(path)
+    if not convert:
+        warn_of_older(path, chain.from_iterable(files.get(table, []) for table in _named(sql)))
     duckdb, connection = connect()
     with connection:
         for table, paths in files.items():
@@ -56,7 +60,6 @@ def query(folder: str | Path, sql: str, parameters: Parameters = None, *, conver
 
 def _convert(folder: Path, sql: str) -> None:
     found = recordings(folder) if folder.is_dir() else []
-    newest = max((path.stat().st_mtime_ns for path in found), default=0)
     if not found:
         return
     held = parquet_files(folder)
@@ -65,7 +68,7 @@ def _convert(folder: Path, sql: str) -> None:
         files = [path for path in held.get(table, []) if path.parent == folder] or [
             target
         ]  # below: of other recordings
-        old = [path for path in files if not path.exists() or path.stat().st_mtime_ns < newest]
+        old = older(folder, files)
         if old not in ([], [target]):  # a file more would have each row twice
             raise SettingsError(
                 f"{old[0]} is older than a recording: delete it, for convert=True to write {target.name}"
