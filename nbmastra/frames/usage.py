@@ -6,6 +6,7 @@ step, and named in `.attrs["reconciliation"]`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -165,11 +166,13 @@ class Reconciliation:
         self.total = Usage()
         self.differences: list[dict[str, Any]] = []
         self.unpriced: dict[str, None] = {}
+        self.streams: Counter[str] = Counter()
 
     def note(self, run: Run, rows: list[Spent]) -> None:
         """Take in a run and its finest rows."""
         self.rows += sum_usage(row.usage for row in rows)
         self.total += run.total
+        self.streams.update([run.stream_id] if run.stream_id is not None else [])
         for row in rows:
             if row.step is None:
                 where = {"stream_id": run.stream_id, "path": row.place.path, "turn": row.turn}
@@ -178,10 +181,12 @@ class Reconciliation:
                 self.unpriced[row.model or "a model without a name"] = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Per column what the rows sum to and what the fold says; turns whose total isn't that of their steps."""
+        """Per column what the rows sum to and what the fold says; turns whose total isn't that of their steps; streams
+        that came more than once, and count as often."""
         return {
             "tokens": {name: {"rows": getattr(self.rows, name), "total": getattr(self.total, name)} for name in FIELDS},
             "complete": all((getattr(self.rows, name) or 0) == (getattr(self.total, name) or 0) for name in FIELDS),
             "beyond_steps": self.differences,
             "unpriced_models": list(self.unpriced),
+            "repeated_streams": [id for id, times in self.streams.items() if times > 1],
         }

@@ -191,6 +191,14 @@ def test_rows_sum_to_the_folds_total_however_recordings_are_cut_and_merged(
         assert nonzero(parts) == nonzero(whole)
 
 
+def test_a_stream_that_came_twice_is_named(tmp_path: Path) -> None:
+    for name, stream in (("a", "s1"), ("copy of a", "s1"), ("b", "s2")):
+        lines = [{"nbmastra": 1, "stream_id": stream}, *({"t": 0, "chunk": wire} for wire in VARIANTS["both tell"])]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert usage_df(tmp_path).attrs["reconciliation"]["repeated_streams"] == ["s1"]
+    assert usage_df(tmp_path / "a.jsonl").attrs["reconciliation"]["repeated_streams"] == []
+
+
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 

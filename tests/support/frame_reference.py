@@ -35,7 +35,8 @@ or a list of these. Further sources:
   extra `nbmastra[prices]`. Without a price a cost is missing.
 - `usage_df(...).attrs["reconciliation"]`: `tokens` has what the rows sum to and what the fold counts, by column;
   `complete` says that they agree; `beyond_steps` lists turns whose own total isn't that of their steps;
-  `unpriced_models` those without a price. `steps_df` and `runs_df` have `.attrs["unpriced_models"]` too.
+  `unpriced_models` those without a price (`steps_df` and `runs_df` have them too: `.attrs["unpriced_models"]`);
+  `repeated_streams` those that came more than once, a recording and its copy, and count as often.
 
 `runs_df(folder)` keeps an index in the folder (`.nbmastra-index`), so that each recording is read once; deleting it
 costs nothing but time. `nbmastra runs FOLDER` prints it. `export(source, "out.parquet", "tool_calls_df")`, or
