@@ -52,7 +52,7 @@ def wanted_differences() -> list[Wanted]:
 
 def compare(server: list[Wire], ours: list[Wire], *, cut: bool = False) -> list[Difference]:
     """Where two streams of one step differ. `cut`: both were stopped, so how much text came is chance."""
-    theirs, mine = (list(_in_order(_plain(chunks, cut))) for chunks in (server, ours))
+    theirs, mine = (list(_in_order(_plain(chunks, cut))) for chunks in _beside(server, ours))
     found: list[Difference] = []
     kinds = SequenceMatcher(None, [_kind(c) for c in theirs], [_kind(c) for c in mine], autojunk=False)
     for operation, a, b, c, d in kinds.get_opcodes():
@@ -80,14 +80,46 @@ def _kind(chunk: Wire) -> str:
     return f"{kind} {payload['text']}" if kind.endswith("-delta") and "text" in payload else kind
 
 
+def _beside(server: list[Wire], ours: list[Wire]) -> tuple[list[Wire], list[Wire]]:
+    """What background tasks tell, apart from the turns: when it comes is chance, and whether a run still repeats it."""
+    told = [_apart(chunks) for chunks in (server, ours)]
+    both = {_about(chunk) for chunk in told[0][1]} & {_about(chunk) for chunk in told[1][1]}
+    one, other = (
+        [*turns, *(chunk for chunk in beside if chunk["type"].startswith("background-") or _about(chunk) in both)]
+        for turns, beside in told
+    )
+    return one, other
+
+
+def _apart(chunks: list[Wire]) -> tuple[list[Wire], list[Wire]]:
+    tasks: set[str] = set()
+    turns: list[Wire] = []
+    beside: list[Wire] = []
+    for chunk in chunks:
+        kind, call = _about(chunk)
+        if kind == "background-task-started":
+            tasks.add(call)
+        again = kind in ("tool-output", "tool-error", "tool-call-suspended") or (
+            kind == "tool-result" and not str(chunk["payload"].get("result")).startswith("Background task started")
+        )
+        apart = call in tasks and (again or (kind.startswith("background-") and kind != "background-task-started"))
+        (beside if apart else turns).append(chunk)
+    return turns, sorted(beside, key=lambda chunk: (_about(chunk)[1], _about(chunk)[0].startswith("tool-")))
+
+
+def _about(chunk: Wire) -> tuple[str, str]:
+    payload = chunk.get("payload")
+    return chunk["type"], str(payload.get("toolCallId")) if isinstance(payload, dict) else ""
+
+
 def _in_order(chunks: Iterable[Wire]) -> Iterator[Wire]:
     """Results of calls that ran at once, by call: which is done first is chance."""
     results: list[Wire] = []
     for chunk in chunks:
-        if chunk["type"] in ("tool-result", "tool-error"):
+        if chunk["type"] in ("tool-result", "tool-error", "background-task-started"):
             results.append(chunk)
             continue
-        yield from sorted(results, key=lambda result: result["payload"]["toolCallId"])
+        yield from sorted(results, key=lambda one: (one["type"].startswith("tool-"), one["payload"]["toolCallId"]))
         results = []
         yield chunk
     yield from results

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
-from nbmastra.runtime import Agent
+from nbmastra.runtime import Agent, BackgroundTaskManager
 from nbmastra.runtime.memory import Memory
 from nbmastra.testing import Part, ScriptedModel, call, call_raw, fail, file, finish, say, source, think, usage
 from nbmastra.tools import ToolContext, tool
@@ -61,16 +62,42 @@ def count(to: int, context: ToolContext) -> dict[str, int]:
     return {"counted": to}
 
 
-TOOLS = {one.name: one for one in (weather, deploy, ask, build, count)}
+@tool(description="Slow research", background=True)
+async def research(topic: str, context: ToolContext) -> dict[str, str]:
+    """Slow research"""
+    if topic == "fail":
+        raise RuntimeError("source offline")
+    context.writer.write({"type": "progress", "pct": 50})
+    await asyncio.sleep(2)  # after the first turn, as on the server, on a slow machine too
+    return {"summary": f"notes on {topic}"}
+
+
+@tool(description="Ask a person", background=True)
+def review(draft: str, context: ToolContext) -> dict[str, str]:
+    """Ask a person"""
+    if context.resume_data is None:
+        context.suspend({"awaiting": "approval", "draft": draft})
+    return {"approvedBy": context.resume_data["reviewer"]}
+
+
+TOOLS = {one.name: one for one in (weather, deploy, ask, build, count, research, review)}
 
 
 async def play(scenario: dict[str, Any]) -> list[list[Wire]]:
     """The chunks of each of the scenario's steps."""
     memory = Memory("sqlite://")
+    manager = BackgroundTaskManager(memory.store)
+    try:
+        return await _play(scenario, memory, manager)
+    finally:
+        await manager.shutdown()
+
+
+async def _play(scenario: dict[str, Any], memory: Memory, manager: BackgroundTaskManager) -> list[list[Wire]]:
     agents: dict[str, Agent] = {}
     stops = any(step.get("stop") for step in scenario["steps"])
     for name, spec in reversed(scenario["agents"].items()):
-        agents[name] = _agent(scenario["id"], name, spec, agents, memory, delay_s=0.002 if stops else 0)
+        agents[name] = _agent(scenario["id"], name, spec, agents, memory, manager, delay_s=0.002 if stops else 0)
     streams: list[list[Wire]] = []
     out: Any = None
     for step in scenario["steps"]:
@@ -90,8 +117,19 @@ async def play(scenario: dict[str, Any]) -> list[list[Wire]]:
     return streams
 
 
-def _agent(scenario: str, name: str, spec: Wire, others: dict[str, Agent], memory: Memory, *, delay_s: float) -> Agent:
+def _agent(
+    scenario: str,
+    name: str,
+    spec: Wire,
+    others: dict[str, Agent],
+    memory: Memory,
+    manager: BackgroundTaskManager,
+    *,
+    delay_s: float,
+) -> Agent:
     more: Wire = {}
+    if {"research", "review"} & set(spec.get("tools", [])):
+        more["background_tasks"], delay_s = manager, 0.04
     if "goal" in spec:
         goal = spec["goal"]
         more["goal"] = {
