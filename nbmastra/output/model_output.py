@@ -221,6 +221,11 @@ class MastraModelOutput(RunValues, FrameMethods):
             self._cancel_reason = reason
         self._engine.call_soon(self._cancel_scope)
 
+    def was_stopped(self, reason: str) -> None:
+        """For the run's source: it has ended because somebody stopped it there, and why."""
+        with self._lock:
+            self._cancel_reason = self._cancel_reason or reason
+
     def _cancel_scope(self) -> None:
         if self._scope is not None:
             self._scope.cancel()

@@ -126,6 +126,8 @@ class LocalSource:
                 elif self._task.done():
                     self._task.result()
                     self.done = True
+                    if self._abort.aborted:
+                        self._out.was_stopped(self._abort.reason or "stopped by its abort signal")
                     await self._say_aborted()
                     return
                 else:

@@ -68,7 +68,7 @@ async def test_an_aborted_run_ends_as_the_server_s_does() -> None:
     await begun(out)
     signal.abort("enough")
     await out.settled()
-    assert out.status == "cancelled"
+    assert (out.status, out.status_reason) == ("cancelled", "enough")
     ours, theirs = plain(chunks(out)), plain(recorded("aborted"))
     assert [one["type"] for one in ours[-2:]] == [one["type"] for one in theirs[-2:]] == ["abort", "finish"]
     for name in ("modelId", "provider"):  # a cut answer isn't signed there
@@ -181,6 +181,7 @@ async def test_a_signal_that_was_set_before_stops_the_run_at_once() -> None:
     out = await Agent("a", model=model).stream("go", abort_signal=signal)
     await out.settled()
     assert (out.status, types(chunks(out))) == ("cancelled", ["start", "abort"])
+    assert out.status_reason == "stopped by its abort signal"
     assert model.requests == []
 
 
