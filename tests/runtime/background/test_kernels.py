@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from nbmastra.errors import SettingsError
 from nbmastra.runtime.background.executor import ProcessExecutor
 from nbmastra.runtime.background.owner import make_owner, surely_alive, surely_dead
-from nbmastra.tools import tool
+from nbmastra.runtime.store import Store
+from nbmastra.tools import ToolContext, tool
 from tests.runtime.background.conftest import Make
 from tests.runtime.background.kernel import TOOLS, burn, count, review
 
@@ -103,6 +107,54 @@ def test_another_process_resumes_a_task_and_the_kernel_that_has_its_tool_runs_it
     assert now.result == "said no"
 
 
+def test_a_cancellation_from_another_manager_reaches_the_tool(make: Make, tmp_path: Path) -> None:
+    url, told = f"sqlite:///{tmp_path}/tasks.db", threading.Event()
+
+    def patient(context: ToolContext) -> None:
+        """Wait for the signal."""
+        context.writer.write("begun")
+        if context.abort.wait_blocking(20):
+            told.set()
+
+    here, elsewhere = make(url), make(url)
+    out = here.stream().result(10)
+    task = here.enqueue(patient).result(10)
+    for chunk in out.full_stream:
+        if chunk.type == "background-task-output":
+            assert elsewhere.cancel(task.id).result(10).status == "cancelled"
+        if chunk.type == "background-task-cancelled":
+            break
+    assert told.wait(20)
+    out.cancel()
+    out.wait(10)
+
+
+@pytest.mark.server
+def test_tasks_are_kept_in_postgresql_as_well(make: Make, postgres_url: str) -> None:
+    schema = f"tasks_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+    url = f"{postgres_url}?options=-csearch_path%3D{schema}"
+    one, two = make(Store(url)), make(Store(url))
+    for manager in (one, two):
+        manager.register("a", TOOLS)
+    ids = [one.enqueue("review", agent="a", thread="t\0\ud83d").result(20).id for _ in range(6)]
+    for task_id in ids:
+        assert two.wait_for_next(task_id, 20).result(25).status == "suspended"
+        assert len(one.tasks.attempts(task_id)) == 1
+    page = two.list(status="suspended", per_page=4).result(10)
+    assert (len(page), page.total) == (4, 6)
+    one.resume(ids[0], {"ok": 1}).result(10)
+    while (now := two.get(ids[0]).result(10)) is not None and not now.ended:
+        pass
+    assert now is not None
+    assert now.result == "said {'ok': 1}"
+    assert two.cancel(ids[1]).result(10).status == "cancelled"
+    for manager in (one, two):
+        manager.shutdown().result(10)
+        manager.store.close()
+
+
 def test_a_kernel_knows_whether_another_of_this_machine_lives(kernel: Kernel, tmp_path: Path) -> None:
     owner = make_owner()
     assert (surely_alive(owner), surely_dead(owner)) == (True, False)
@@ -133,7 +185,7 @@ def test_a_cpu_bound_tool_runs_in_a_process_that_ends_with_its_task(make: Make) 
 
 
 def test_what_cant_be_sent_to_a_process_is_refused_when_it_is_queued(make: Make) -> None:
-    manager, lock = make(executor=ProcessExecutor()), __import__("threading").Lock()
+    manager, lock = make(executor=ProcessExecutor()), threading.Lock()
 
     @tool
     def holds_a_lock() -> None:
