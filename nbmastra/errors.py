@@ -79,7 +79,14 @@ __all__ = [
     "ToolResultError",
     "ToolServerError",
     "Unauthorized",
+    "printable",
 ]
+
+
+def printable(text: str, limit: int = 80) -> str:
+    """What a model or server wrote, for a repr: one line, nothing that a terminal obeys, at most `limit` characters."""
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in text[:limit])
+    return shown if len(text) <= limit else f"{shown[:-1]}…"
 
 
 class NbMastraError(Exception):

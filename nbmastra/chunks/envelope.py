@@ -16,7 +16,7 @@ import msgspec
 from pydantic import ValidationError
 
 from nbmastra.chunks.registry import delta_key, is_data, is_known, payload_model
-from nbmastra.errors import ChunkError
+from nbmastra.errors import ChunkError, printable
 
 __all__ = ["Chunk", "DataChunk", "Head", "Heads", "UnknownChunk", "make_chunk", "parse_chunk"]
 
@@ -225,7 +225,7 @@ class Chunk(msgspec.Struct, gc=False, eq=False, weakref=False):
     def __repr__(self) -> str:
         text = self.body if len(self.body) <= 120 else self.body[:117] + b"..."
         run = f" run={self.run_id[:8]}" if self.run_id else ""
-        return f"<{type(self).__name__} {self.type}{run} {text.decode('utf-8', 'replace')}>"
+        return printable(f"<{type(self).__name__} {self.type}{run} {text.decode('utf-8', 'replace')}>", 400)
 
 
 def _is_syntax(error: ValueError) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from nbmastra.errors import printable
 from nbmastra.fold.parts import ErrorInfo, Part
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class ToolCall(Part):
         return self.status in ("streaming", "running", "pending", "suspended", "needs-approval")
 
     def __repr__(self) -> str:
-        return f"<ToolCall {self.tool_name} {self.tool_call_id} {self.status} step={self.step}>"
+        call = f"{printable(self.tool_name)} {printable(self.tool_call_id)}"
+        return f"<ToolCall {call} {self.status} step={self.step}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ class Task(Part):
         return self.status in ("completed", "failed", "cancelled", "timed_out")
 
     def __repr__(self) -> str:
-        return f"<Task {self.tool_name} {self.id[:8]} {self.status}>"
+        return f"<Task {printable(self.tool_name)} {printable(self.id[:8])} {self.status}>"
 
 
 class WorkflowStep(Part):
@@ -285,4 +287,4 @@ class WorkflowStep(Part):
         return None if self.ended_at is None else self.ended_at - self.started_at
 
     def __repr__(self) -> str:
-        return f"<WorkflowStep {self.name} {self.status}>"
+        return f"<WorkflowStep {printable(self.name)} {self.status}>"

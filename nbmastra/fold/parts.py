@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from nbmastra.chunks import Chunk
+from nbmastra.errors import printable
 
 if TYPE_CHECKING:
     from nbmastra.fold.objects import ObjectText
@@ -323,7 +324,7 @@ class Notice(Part):
         self.tool_call_id: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Notice {self.code}: {self.title}>"
+        return f"<Notice {printable(self.code)}: {printable(self.title)}>"
 
 
 def _text(value: object) -> str:

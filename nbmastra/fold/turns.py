@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from nbmastra.chunks import Chunk
+from nbmastra.errors import printable
 from nbmastra.fold.calls import ToolCall
 from nbmastra.fold.parts import ObjectPart, Part, ReasoningPart, TextPart
 from nbmastra.usage import Usage, sum_usage
@@ -88,7 +89,7 @@ class Step:
         return (part for part in self.parts if isinstance(part, TextPart) and part.kind == kind and not part.rejected)
 
     def __repr__(self) -> str:
-        return f"<Step {self.index} turn={self.turn} {self.finish_reason or 'open'} {self.usage}>"
+        return f"<Step {self.index} turn={self.turn} {printable(self.finish_reason or 'open')} {self.usage}>"
 
 
 @dataclass(eq=False, slots=True)
@@ -166,4 +167,4 @@ class Turn:
         return self.ended_at is not None and not self.awaits_caller
 
     def __repr__(self) -> str:
-        return f"<Turn {self.index} {self.finish_reason or 'open'} {len(self.steps)} steps {self.usage}>"
+        return f"<Turn {self.index} {printable(self.finish_reason or 'open')} {len(self.steps)} steps {self.usage}>"

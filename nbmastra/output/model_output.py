@@ -21,7 +21,7 @@ import anyio
 
 from nbmastra.chunks import Chunk
 from nbmastra.engine import Engine, Job, get_engine
-from nbmastra.errors import AlreadyResumed, NotSuspended
+from nbmastra.errors import AlreadyResumed, NotSuspended, printable
 from nbmastra.fold import RunState, ToolCall, WorkflowStep
 from nbmastra.hooks import hooks
 from nbmastra.output.control import Answer, Control, NoControl
@@ -375,7 +375,7 @@ class MastraModelOutput(RunValues, FrameMethods):
 
     def __repr__(self) -> str:
         state = self.state
-        who = f" {self.agent}" if self.agent else ""
+        who = f" {printable(self.agent)}" if self.agent else ""
         tip = "" if self.done else ": await .text, or display it"
         return f"<MastraModelOutput{who} {self.status} {self.elapsed_s:.1f} s, {state.events} chunks{tip}>"
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from nbmastra.chunks import Chunk
-from nbmastra.errors import ChunkError
+from nbmastra.errors import ChunkError, printable
 from nbmastra.fold import ErrorInfo, FilePart, RunState, SourcePart, Step, Task, ToolCall, ToolResult, Turn
 from nbmastra.fold.reading import as_dict, as_list, as_text
 from nbmastra.usage import Usage
@@ -37,7 +37,7 @@ class Response:
     ui_messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def __repr__(self) -> str:
-        return f"<Response {self.id or ''} {self.model_id or ''} {len(self.messages)} messages>"
+        return f"<Response {printable(self.id or '')} {printable(self.model_id or '')} {len(self.messages)} messages>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -540,6 +540,16 @@ async def test_instructions_may_be_a_system_message() -> None:
     assert model.requests[0].messages[0] == {"role": "system", "content": "Only this."}
 
 
+async def test_no_repr_of_a_run_holds_what_a_terminal_would_obey() -> None:
+    evil = "\x1b]0;mine\x07\n\u202e"
+    model = ScriptedModel([[say("hm"), call_raw(evil, "{}", evil), finish(evil)], [say(evil)]], model_id=evil)
+    out = await Agent(evil, model=model).stream("hi")
+    await out.settled()
+    shown = [out, *out.state.tool_calls, *out.state.steps, *out.state.turns, *out.state.notices, *out.log]
+    assert out.state.tool_calls
+    assert [text for text in map(repr, shown) if not text.isprintable()] == []
+
+
 def test_wrong_agents_are_refused() -> None:
     with pytest.raises(SettingsError, match="did you mean max_steps"):
         Agent("a", default_options={"max_stepz": 1})  # type: ignore[typeddict-unknown-key]
