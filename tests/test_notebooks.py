@@ -13,6 +13,7 @@ from nbconvert import HTMLExporter
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 SHOWN = {
+    "03-background-tasks": ["background-task-resumed", "Three tasks are under way.", "the report is published."],
     "06-client-tools": ["Borea", "has the highest mean", "stands in"],
     "04-usage-analysis": ["no price for in-house-1", "campsites", "Rate limit reached", "nbm-picture"],
 }

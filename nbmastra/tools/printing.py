@@ -87,7 +87,11 @@ class _Stream:
         return getattr(object.__getattribute__(self, "target"), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.target, name, value)
+        # Who wraps our `write` (IPython does for each cell) calls ours from it: at the stream's it would call itself.
+        if name in ("write", "writelines", "flush"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.target, name, value)
 
 
 @contextmanager

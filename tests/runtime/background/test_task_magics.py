@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -57,6 +58,27 @@ def test_tasks_are_listed_resumed_and_cancelled_by_id(
         shell.run_line_magic("mastra", f"resume {two.id} --data 1")
     with pytest.raises(SettingsError, match="no task 'zzz'"):
         shell.run_line_magic("mastra", "cancel zzz")
+
+
+def test_cells_print_while_a_task_runs(make: Make, shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    manager, begun, over = make(), threading.Event(), threading.Event()
+
+    def prints() -> None:
+        """Print."""
+        print("from the task")
+        begun.set()
+        over.wait(20)
+
+    task = manager.enqueue(prints).result(10)
+    assert begun.wait(10)
+    for _ in range(2):
+        shell.run_cell("print('from the cell')").raise_error()
+    over.set()
+    manager.wait_for_next(task.id, 10).result(10)
+    shell.run_cell("print('after it')").raise_error()
+    assert capsys.readouterr().out == "from the cell\nfrom the cell\nafter it\n"
+    [output] = [chunk for chunk in manager.tasks.chunks(task.id) if chunk["type"] == "background-task-output"]
+    assert output["payload"]["payload"]["payload"]["output"] == "from the task\n"
 
 
 def test_a_manager_is_no_agent_though_it_streams(make: Make) -> None:
