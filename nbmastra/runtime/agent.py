@@ -342,6 +342,8 @@ class Agent:
         unknown = [name for name in read.active_tools or () if name not in tools]
         if unknown and not self.mcp:
             raise SettingsError(f"active_tools= names {unknown[0]!r}; there is {', '.join(tools) or 'no tool'}")
+        if read.tool_choice not in ("auto", "none", "required", *tools) and not self.mcp:
+            raise SettingsError(f"tool_choice= names {read.tool_choice!r}; there is {', '.join(tools) or 'no tool'}")
         conversation = Conversation(system, said)
         return RunSetup(
             agent_id=self.id,

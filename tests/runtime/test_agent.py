@@ -523,6 +523,7 @@ async def test_a_callback_that_raises_is_a_warning_and_the_run_goes_on(caplog: p
         ({"stop_when": [5]}, "stop_when= takes a function of the steps"),
         ({"model_settings": 5}, "model_settings= takes a dict"),
         ({"tool_choice": 5}, "tool_choice= takes auto, none"),
+        ({"tool_choice": "wether"}, "tool_choice= names 'wether'; there is weather"),
         ({"abort_signal": 5}, "abort_signal= takes an AbortSignal"),
         ({"instructions": 5}, "instructions= takes a text"),
         ({"tools": [5]}, "tool"),
