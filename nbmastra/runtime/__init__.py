@@ -14,6 +14,7 @@ from nbmastra.runtime.scorers import Scores, Scoring
 from nbmastra.runtime.step import StepCall, StepResult
 
 if TYPE_CHECKING:
+    from nbmastra.runtime.background.executor import ProcessExecutor
     from nbmastra.runtime.background.manager import BackgroundTaskManager
     from nbmastra.runtime.memory import Memory
 
@@ -26,6 +27,7 @@ __all__ = [
     "Memory",
     "Model",
     "ModelRequest",
+    "ProcessExecutor",
     "RunMemory",
     "Scores",
     "Scoring",
@@ -39,6 +41,7 @@ __all__ = [
 _LAZY = {
     "BackgroundTaskManager": "nbmastra.runtime.background.manager",
     "Memory": "nbmastra.runtime.memory",
+    "ProcessExecutor": "nbmastra.runtime.background.executor",
 }
 """What loads large libraries: at first use."""
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from nbmastra.chunks.built import build_chunk
 from nbmastra.errors import SettingsError
+from nbmastra.output import MastraModelOutput
 from nbmastra.runtime import Agent, Memory
+from nbmastra.runtime.background.idle import IdleSource
+from nbmastra.runtime.background.record import BackgroundTask, task_chunk
 from nbmastra.testing import ScriptedModel, call, say
 from nbmastra.tools import tool
 from tests.runtime.background.conftest import Make
@@ -83,6 +87,47 @@ async def test_the_continuation_waits_until_nothing_runs_any_more_and_has_all_re
             slow.let_go(manager, "two")
     assert results(model.requests[2].messages) == ["one is done", "two is done"]
     assert (len(model.requests), len(out.turns)) == (3, 2)
+
+
+class Told:
+    """A turn that says what it is given, after `before` has run."""
+
+    def __init__(self, *chunks: dict[str, Any], before: Any = None) -> None:
+        self.done = False
+        self._chunks = [build_chunk(chunk) for chunk in chunks]
+        self._before = before
+
+    async def batches(self) -> Any:
+        if self._before is not None:
+            self._before()
+        yield None, self._chunks
+        self.done = True
+
+    def parting(self) -> list[Any]:
+        return []
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+async def test_a_start_that_is_told_after_the_end_is_not_waited_for_b36(make: Make) -> None:
+    manager = make()
+    ended = BackgroundTask("t1", "completed", "slow", "b1", agent_id="a", thread_id="t", resource_id="u", result=1)
+    end = task_chunk(ended)
+    assert end is not None
+    started = {"type": "background-task-started", "payload": {"taskId": "t1", "toolName": "slow", "toolCallId": "b1"}}
+    first: Any = Told(started, before=lambda: manager.tell(ended, [end]))
+    turns: list[str] = []
+
+    def go_on(directive: str) -> Any:
+        turns.append(directive)
+        return Told()
+
+    out = MastraModelOutput(until_idle=True, endless=True)
+    out.start(IdleSource(manager, out, first, go_on, scope=("a", "t", "u"), streams={}, max_idle_s=60))
+    out.wait(10)
+    assert len(turns) == 1
+    assert types(out) == ["background-task-completed", "background-task-started"]
 
 
 async def test_a_cancelled_task_counts_as_ended_and_brings_a_turn_about_b36(make: Make) -> None:
