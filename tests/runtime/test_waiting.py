@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nbmastra.errors import AlreadyResumed, NotSuspended
+from nbmastra.errors import AlreadyResumed, NotSuspended, SettingsError
 from nbmastra.runtime import Agent, Memory
 from nbmastra.testing import ScriptedModel, call, say, usage
 from nbmastra.tools import ToolContext, tool
@@ -236,6 +236,18 @@ async def test_a_kernel_that_names_the_wrong_call_loses_nothing(tmp_path: Path) 
     with pytest.raises(NotSuspended):
         await second.approve_tool_call(out.run_id or "", "another")
     assert await (await second.approve_tool_call(out.run_id or "", "a1")).text == "Deployed."
+
+
+async def test_a_kernel_whose_agent_lacks_the_tool_leaves_the_run_to_others(tmp_path: Path) -> None:
+    def made(*tools: Any) -> Agent:
+        model = ScriptedModel([[call("deploy", "a1", target="x")], [say("Deployed.")]])
+        return Agent("a", model=model, tools=tools, memory=Memory(tmp_path / "store.db"))
+
+    out = await made(deploy).stream("Deploy", active_tools=["deploy"])
+    await out.settled()
+    with pytest.raises(SettingsError, match="active_tools= names 'deploy'; there is no tool"):
+        await made().approve_tool_call(out.run_id or "")
+    assert await (await made(deploy).approve_tool_call(out.run_id or "")).text == "Deployed."
 
 
 async def test_a_run_that_waits_within_a_sub_agent_survives_too(tmp_path: Path) -> None:
