@@ -236,6 +236,9 @@ class Agent:
         data: Any = None,
     ) -> Job[MastraModelOutput]:
         checked = read_options({}, options)
+        fixed = [name for name in checked if name not in AnswerOptions.__annotations__]
+        if fixed:
+            raise SettingsError(f"{fixed[0]}= is the run's from its start, and can't be given with an answer")
 
         async def send() -> MastraModelOutput:
             return await self.answer(run_id, tool_call_id, answer, reason=reason, data=data, options=checked)
@@ -257,7 +260,12 @@ class Agent:
         run, call = await self._waiting.take(run_id, tool_call_id)
         decision = {"approve": True, "decline": False}.get(answer)
         run.answer(call, approved=decision, reason=reason, data=data)
-        run.configure(run_options(options, run.options))
+        own = options.get("model")
+        run.configure(
+            run_options(options, run.options),
+            tools={**_tools_by_name(options.get("tools") or ()), **caller_tools(options.get("client_tools"))},
+            model=(lambda: find_model(own)) if own is not None else None,
+        )
         carried = cast("StreamOptions", {**self._carried.get(run_id, {}), **options})
         if not EXTENSION_OPTIONS.isdisjoint(options):
             run.extensions = [*make_extensions(self, carried), *self._background_turn(carried, run.thread)]

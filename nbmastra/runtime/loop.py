@@ -471,10 +471,14 @@ class AgentRun:
         self.results, self.step = results, step
         self.payloads.restore(payloads)
 
-    def configure(self, options: RunOptions) -> None:
-        """Options that hold from here on."""
+    def configure(
+        self, options: RunOptions, *, tools: Mapping[str, Tool] | None = None, model: Callable[[], Model] | None = None
+    ) -> None:
+        """What holds from here on: options, further tools, another model."""
         self.options = options
-        self.setup = replace(self.setup, options=options)
+        self.setup = replace(self.setup, options=options, tools={**self.setup.tools, **(tools or {})})
+        if model is not None:
+            self.setup, self._model = replace(self.setup, model=model), None
 
     def parting(self) -> list[Chunk]:
         """The last chunks of a run that is stopped from outside."""

@@ -40,7 +40,6 @@ MAX_STEPS = 5
 class AnswerOptions(TypedDict, total=False):
     """Options of a local agent's run that may be given with an answer too, to hold from there on; see StreamOptions."""
 
-    instructions: Instructions | None
     tools: Any
     client_tools: Mapping[str, Mapping[str, Any]] | None
     active_tools: Sequence[str] | None
@@ -55,7 +54,6 @@ class AnswerOptions(TypedDict, total=False):
     output_processors: Sequence[Any] | None
     is_task_complete: Any
     goal: Any
-    memory: Mapping[str, Any] | None
     request_context: dict[str, Any] | None
     require_tool_approval: bool | Callable[..., Any] | None
     on_chunk: Callback | None
@@ -103,6 +101,8 @@ class StreamOptions(AnswerOptions, total=False):
     """
 
     run_id: str | None
+    instructions: Instructions | None
+    memory: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class RunOptions:
         return False
 
 
-NAMES = (*AnswerOptions.__annotations__, "run_id")
+NAMES = (*AnswerOptions.__annotations__, "run_id", "instructions", "memory")
 
 
 def read_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> StreamOptions:

@@ -162,6 +162,18 @@ async def test_options_given_with_an_answer_hold_from_there_on() -> None:
     assert [step.finish_reason for step in after.steps] == ["tool-calls", "tool-calls"]
 
 
+async def test_tools_and_a_model_given_with_an_answer_hold_from_there_on() -> None:
+    model = ScriptedModel([[say("-")], [say("another")]])
+    local = Agent("a", model=ScriptedModel([[call("deploy", "d1", target="a")]]), tools=[deploy])
+    out = await local.stream("go")
+    await out.settled()
+    with pytest.raises(SettingsError, match="instructions= is the run's from its start"):
+        local.approve_tool_call(out.run_id or "", instructions="New.")  # type: ignore[call-arg]
+    after = await local.approve_tool_call(out.run_id or "", tools=[weather], model=model)
+    assert await after.text == "another"
+    assert [spec.name for spec in model.requests[0].tools] == ["deploy", "weather"]
+
+
 async def test_callbacks_and_bounds_hold_after_an_answer_too() -> None:
     told: list[str] = []
     out = await agent("approve").stream("go", on_finish=lambda full: told.append(full.text))
