@@ -97,7 +97,7 @@ TASKS = sa.Table(
     sa.Column("lease_until", sa.Float),
     sa.Column("ready_at", sa.Float, nullable=False),  # not before, after a failed attempt
     sa.Column("body", sa.Text, nullable=False),
-    sa.Index("nbmastra_tasks_by_status", "status", "created_at"),
+    sa.Index("nbmastra_tasks_by_status", "status", "agent_id", "position"),
 )
 TASK_ATTEMPTS = sa.Table(
     "nbmastra_task_attempts",

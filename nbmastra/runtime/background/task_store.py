@@ -102,17 +102,16 @@ class TaskStore:
     ) -> list[tuple[BackgroundTask, list[Chunk]]]:
         """Take pending tasks of known (agent, tool), oldest first, as far as there is room; they run from now on."""
         taken: list[tuple[BackgroundTask, list[Chunk]]] = []
-        query = sa.select(TASKS).where(TASKS.c.status == "pending", TASKS.c.ready_at <= time.time())
-        query = query.order_by(TASKS.c.position).with_for_update(skip_locked=True)
-        used: dict[str, int] = {}
+        waiting = sa.select(TASKS).where(TASKS.c.status == "pending", TASKS.c.ready_at <= time.time())
+        waiting = waiting.order_by(TASKS.c.position).with_for_update(skip_locked=True)
         with self.store.transaction(write=True) as connection:
-            for row in connection.execute(query).mappings().all():
-                agent = row["agent_id"]
-                if len(taken) >= room:
-                    break
-                if (agent, row["tool_name"]) not in known or used.get(agent, 0) >= room_of.get(agent, per_agent):
-                    continue
-                used[agent] = used.get(agent, 0) + 1
+            rows: list[sa.RowMapping] = []
+            for agent in {agent for agent, _ in known}:
+                tools = [tool for owner, tool in known if owner == agent]
+                of_agent = waiting.where(TASKS.c.agent_id == _plain(agent), TASKS.c.tool_name.in_(tools))
+                most = min(room, room_of.get(agent, per_agent))
+                rows += connection.execute(of_agent.limit(max(most, 0))).mappings()
+            for row in sorted(rows, key=lambda row: row["position"])[:room]:
                 task, now = _task(row), now_text()
                 task = task.with_changes(status="running", started_at=now, suspended_at=None, owner=self.owner)
                 chunks = self._write(connection, task, lease_until=time.time() + lease_s)
