@@ -3,7 +3,8 @@
 kernel                                    browser (static/live.js)
 with widget.frame() as doc: …  ──{seq, ops}──▶  places the changes in every display
 get_state()["_boot"]           ──whole, seq──▶  a reload, a second display, a late one start from here;
-                                                messages up to that seq are ignored, a gap asks for it again
+                                                messages up to that seq are ignored, a gap asks for it again,
+                                                and a page says once what it starts from ("seen")
 on_act(Act)                    ◀──{act, …}────  a click or a form
 """
 
@@ -127,7 +128,7 @@ class LiveWidget(anywidget.AnyWidget):
             return
         message = cast("dict[str, Any]", content)
         name, node = message.get("act"), message.get("node")
-        if name == "sync":
+        if name == "sync" or (name == "seen" and message.get("seq") != self._seq):
             self._boots -= 1  # a page that missed something, not a new one
             self.send_state("_boot")  # pyright: ignore[reportUnknownMemberType]
         elif name == "gone":

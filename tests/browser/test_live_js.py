@@ -50,7 +50,7 @@ class Front:
         return self.page.evaluate("number => shown[number].el.innerHTML", number)
 
     def sent(self) -> list[Any]:
-        return self.page.evaluate("sent")
+        return [message for message in self.page.evaluate("sent") if message["act"] != "seen"]
 
 
 @pytest.fixture

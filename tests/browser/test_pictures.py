@@ -35,6 +35,7 @@ def test_a_picture_follows_the_theme_and_stays_in_the_notebook(notebook_page: No
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     notebook.open("picture.ipynb", [CELL])
+    notebook.theme("light")
     outputs = notebook.run(0)
     the_one_that_shows(outputs, "light")
     notebook.theme("dark")

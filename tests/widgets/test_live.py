@@ -94,6 +94,19 @@ def test_the_document_is_never_sent_as_a_whole_unless_asked() -> None:
     assert list(update["state"]) == ["_boot"]
 
 
+def test_a_page_that_listened_too_late_for_the_last_message_is_sent_the_document() -> None:
+    """Nothing may follow that message, so the page says what it starts from; one that has all is sent nothing."""
+    widget = Clicks()
+    with widget.frame() as doc:
+        doc.add(text="the last word")
+    widget.comm.sent.clear()
+    click(widget, act="seen", seq=widget.boot()["seq"])
+    assert widget.comm.sent == []
+    click(widget, act="seen", seq=widget.boot()["seq"] - 1)
+    (update,) = [data for _, data in widget.comm.sent if data.get("method") == "update"]
+    assert list(update["state"]) == ["_boot"]
+
+
 def test_a_button_acts_once_however_often_and_wherever_it_is_clicked() -> None:
     """B40: the first click disables the button in every display; a second one on its way is not heard."""
     widget = Clicks()

@@ -37,6 +37,8 @@ class Store {
     model.on("msg:custom", this.onMessage);
     model.on("change:_boot", this.onBoot);
     this.onBoot();
+    // What the kernel sent before this page listened is lost, and nothing may follow that would show the gap.
+    if (this.boot) model.send({ act: "seen", seq: this.boot.seq });
   }
 
   close() {
