@@ -250,8 +250,14 @@ def _postgres(address: DatabaseAddress) -> sa.Engine:
 @contextmanager
 def transaction(engine: sa.Engine, *, write: bool) -> Generator[sa.Connection]:
     """A transaction: committed at the block's end, rolled back by an exception."""
-    with engine.connect().execution_options(nbmastra_write=write) as connection, connection.begin():
-        yield connection
+    pool = engine.pool
+    with engine.connect().execution_options(nbmastra_write=write) as connection:
+        try:
+            with connection.begin():
+                yield connection
+        finally:
+            if engine.pool is not pool:
+                connection.invalidate()  # closed meanwhile: nobody else would close a connection that was in use
 
 
 def _prepare_tables(connection: sa.Connection, address: DatabaseAddress) -> None:

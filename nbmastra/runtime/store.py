@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,7 +62,17 @@ class Store:
         if limiter is None:
             limiter = CapacityLimiter(8)
             _limiter.set(limiter)
-        return await to_thread.run_sync(partial(method, *args, **kwargs), limiter=limiter)
+        call = asyncio.ensure_future(to_thread.run_sync(partial(method, *args, **kwargs), limiter=limiter))
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            # Who cancels may close the store next, or tell it that nothing is under way any more.
+            while not call.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({call})
+            if not call.cancelled():
+                call.exception()
+            raise
 
     def remember(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sqlite3
@@ -20,7 +21,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from nbmastra.engine import Engine
+from nbmastra.engine import Engine, get_engine
 from nbmastra.errors import AlreadyResumed, NotSuspended, SettingsError, StoreError
 from nbmastra.runtime import database
 from nbmastra.runtime.memory import Memory
@@ -441,3 +442,36 @@ def test_an_interrupted_wait_leaves_the_store_usable(make_url: MakeUrl) -> None:
     assert written.wait(10)
     assert "y" in {thread["title"] for thread in memory.threads().result(10)}
     memory.store.close()
+
+
+@pytest.mark.server
+def test_a_connection_that_is_in_use_while_the_store_is_closed_is_closed_afterwards(make_url: MakeUrl) -> None:
+    store = Store(make_url("postgres"))
+    with store.transaction(write=False) as connection:
+        driver: Any = connection.connection.driver_connection
+        store.close()
+    with pytest.raises(psycopg.OperationalError, match="closed"):
+        driver.execute("SELECT 1")
+
+
+def test_who_cancels_a_call_goes_on_when_the_call_has_ended() -> None:
+    engine, begun, go_on, ended = get_engine(), threading.Event(), threading.Event(), threading.Event()
+
+    def method() -> None:
+        begun.set()
+        go_on.wait(10)
+        ended.set()
+
+    async def cancel_it() -> bool:
+        call = asyncio.ensure_future(store.run(method))
+        await asyncio.to_thread(begun.wait, 10)
+        for _ in range(3):
+            call.cancel()
+            await asyncio.wait({call}, timeout=0.01)
+            assert not call.done()
+        go_on.set()
+        await asyncio.wait({call})
+        return call.cancelled() and ended.is_set()
+
+    with Store("sqlite://") as store:
+        assert engine.start(cancel_it).result(10)

@@ -91,11 +91,11 @@ class IdleSource:
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Chunks as they come, until nothing runs any more and nothing is queued."""
+        forget = await self._manager.listen(self._hear)
         earlier = self._streams.get(self._scope)
         if earlier is not None:
             earlier.take_over()
         self._streams[self._scope] = self
-        forget = self._manager.listen(self._hear)
         self._turn = asyncio.create_task(self._pipe())
         try:
             while True:

@@ -279,6 +279,7 @@ class BackgroundTaskManager(TaskRunner):
         waiter: asyncio.Future[BackgroundTask] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = ids
         try:
+            await self._catch_up()
             for task_id in ids:
                 task = await self._known(task_id)
                 if task.ended or task.status == "suspended":
@@ -318,13 +319,13 @@ class BackgroundTaskManager(TaskRunner):
                 await asyncio.wait(set(self._work), timeout=deadline_s)
             for attempt in list(self._attempts.values()):
                 attempt.leave()
-            if self.store.is_open:
-                await self._call(self.tasks.give_up)
             rest = {task for task in (self._poller, *self._work) if task is not None and not task.done()}
             for task in rest:
                 task.cancel()
             if rest:
                 await asyncio.wait(rest)
+            if self.store.is_open:  # at last: a claim that was under way has become this manager's meanwhile
+                await self._call(self.tasks.give_up)
             for waiter in self._waiters:
                 waiter.cancel()
 

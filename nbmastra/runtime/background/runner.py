@@ -80,8 +80,9 @@ class TaskRunner:
 
     # --- listeners -------------------------------------------------------------------------------------------------
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Have a function called with each task and chunk, on the engine's loop; gives what ends it."""
+    async def listen(self, listener: Listener) -> Callable[[], None]:
+        """Have a function called with each task and chunk from now on, on the engine's loop; gives what ends it."""
+        await self._catch_up()
         self._listeners.add(listener)
         self._watch()
         return lambda: self._listeners.discard(listener)
@@ -183,16 +184,20 @@ class TaskRunner:
         while not self._closed:
             try:
                 await self._look()
-                if not (
-                    self._listeners
-                    or self._waiters
-                    or self._attempts
-                    or await self._call(self.tasks.live, set(self._tools))
-                ):
+                live = await self._call(self.tasks.live, set(self._tools))
+                if not (live or self._listeners or self._waiters or self._attempts):
+                    self._position = None  # what happens now is history to those who listen later
                     return
             except Exception:  # the store may be back the next time
                 _logger.warning("background tasks: the store can't be used", exc_info=True)
             await asyncio.sleep(self._poll_s)
+
+    async def _catch_up(self) -> None:
+        """From here on other kernels' doings are news: a first look that comes later would take them for history."""
+        if self._position is None:
+            position, _ = await self._call(self.tasks.news, None)
+            if self._position is None:
+                self._position = position
 
     async def _look(self) -> None:
         if self._looking:
@@ -218,6 +223,7 @@ class TaskRunner:
             taken = await self._call(self.tasks.take_over, task)
             if taken is not None:
                 await self._moved(*taken)
+        await self._catch_up()
         self._position, news = await self._call(self.tasks.news, self._position)
         for task_id, wire in news:
             task = await self._call(self.tasks.get, task_id)

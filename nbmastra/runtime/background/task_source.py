@@ -29,7 +29,7 @@ class TaskSource:
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Chunks as they come."""
-        forget = self._manager.listen(self._take)
+        forget = await self._manager.listen(self._take)
         try:
             live = await self._manager.live_chunks(self._wanted)
             if live:

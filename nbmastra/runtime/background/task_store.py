@@ -260,6 +260,10 @@ class TaskStore:
         return []  # told already, when it was written
 
     def _keep(self, connection: sa.Connection, task: BackgroundTask, chunk: Chunk) -> None:
+        if not self.store.address.is_sqlite:
+            # Positions are given at the insertion, but seen at the commit: in order of one another only if there is
+            # one writer at a time, as in SQLite. Rows are locked before, so that two never wait for each other.
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236352)"))
         row = {"task_id": task.id, "origin": self.owner, "body": json.dumps(chunk.to_wire())}
         connection.execute(sa.insert(TASK_EVENTS).values(row))
 
