@@ -21,16 +21,14 @@ from nbmastra.output import (
 )
 from nbmastra.runtime.background.calls import read_background
 from nbmastra.runtime.background.idle import IdleSource, idle_s
-from nbmastra.runtime.background.turn import BackgroundTurn
 from nbmastra.runtime.caller_tools import caller_tools
 from nbmastra.runtime.control import LocalControl, WaitingRun, WaitingRuns
-from nbmastra.runtime.conversation import Conversation, model_messages
 from nbmastra.runtime.extend import Dispatch, RunMemory, ToolSource
 from nbmastra.runtime.goals import GoalRecords
-from nbmastra.runtime.kept import restore_run
-from nbmastra.runtime.loop import AgentRun, RunSetup
+from nbmastra.runtime.loop import AgentRun
+from nbmastra.runtime.making import RunMaker
 from nbmastra.runtime.mcp import mcp_sources
-from nbmastra.runtime.model import Message, Model
+from nbmastra.runtime.model import Model
 from nbmastra.runtime.models import find_model
 from nbmastra.runtime.options import (
     AnswerOptions,
@@ -116,7 +114,7 @@ class Agent:
         own: dict[str, Any] = {"max_steps": max_steps, "max_processor_retries": max_processor_retries}
         self.default_options = read_options({}, {**own, **(default_options or {})})
         self.agents = _agents_by_name(agents)
-        self.tools: dict[str, Tool] = _tools_by_name(tools)
+        self.tools: dict[str, Tool] = as_tools(tools)
         for key, agent in self.agents.items():
             made = AgentTool(key, agent)
             self.tools[made.name] = made
@@ -130,6 +128,7 @@ class Agent:
             wait_timeout_s=wait_timeout_s,
             engine=self._engine,
         )
+        self.runs = RunMaker(self)
         self._idle: dict[tuple[str, str | None, str | None], IdleSource] = {}
         self._waiting = WaitingRuns(self)
         self._carried: dict[str, StreamOptions] = {}
@@ -147,9 +146,8 @@ class Agent:
         messages: a text, a message dict, or a list of both. Options: `help(nbmastra.runtime.StreamOptions)`.
         """
         checked = read_options(self.default_options, options)
-        setup = self._setup(messages, checked)
-        wire = wire_messages(messages)
-        return Ready(self._start(AgentRun(setup), checked, prompt=_prompt(wire)))
+        run = AgentRun(self.runs.setup(messages, checked))
+        return Ready(self._start(run, checked, prompt=_prompt(wire_messages(messages))))
 
     def stream_until_idle(
         self, messages: Messages, *, max_idle_ms: float | None = None, **options: Unpack[StreamOptions]
@@ -263,12 +261,12 @@ class Agent:
         own = options.get("model")
         run.configure(
             run_options(options, run.options),
-            tools={**_tools_by_name(options.get("tools") or ()), **caller_tools(options.get("client_tools"))},
+            tools={**as_tools(options.get("tools") or ()), **caller_tools(options.get("client_tools"))},
             model=(lambda: find_model(own)) if own is not None else None,
         )
         carried = cast("StreamOptions", {**self._carried.get(run_id, {}), **options})
         if not EXTENSION_OPTIONS.isdisjoint(options):
-            run.extensions = [*make_extensions(self, carried), *self._background_turn(carried, run.thread)]
+            run.extensions = self.runs.extensions(carried, run.thread)
         return self._start(run, carried, previous=previous, answered=[call.id])
 
     # --- making a run ----------------------------------------------------------------------------------------------
@@ -281,116 +279,6 @@ class Agent:
                 raise SettingsError(f'the agent {self.name} has no model: give one, like model="openai:gpt-5-mini"')
             self._found = find_model(self._model)
         return self._found
-
-    def nested_run(
-        self,
-        parent: AgentRun,
-        prompt: str,
-        *,
-        context: list[Message],
-        thread: str,
-        resource: str,
-        instructions: str | None,
-        max_steps: int | None,
-    ) -> AgentRun:
-        """A run of this agent within a call of another's."""
-        defaults = self.default_options
-        cap = defaults.get("max_steps")
-        given: dict[str, Any] = {"request_context": dict(parent.options.request_context)}
-        if max_steps is not None:
-            given["max_steps"] = min(max_steps, cap) if cap else max_steps
-        checked = read_options(defaults, given)
-        setup = self._setup(prompt, checked)
-        setup.conversation.earlier = context
-        if instructions:
-            setup.conversation.system.append({"role": "system", "content": instructions})
-        return AgentRun(self._within(setup, parent, thread, resource))
-
-    def task_run(self, prompt: str, request_context: dict[str, Any], instructions: str | None) -> AgentRun:
-        """A run of this agent as another's background task; its own calls are no tasks again."""
-        setup = self._setup(prompt, read_options(self.default_options, {"request_context": request_context}))
-        if instructions:
-            setup.conversation.system.append({"role": "system", "content": instructions})
-        others = [one for one in setup.extensions if not isinstance(one, BackgroundTurn)]
-        alone = replace(setup, memory=None, thread=None, resource=None, dispatch=None, extensions=others)
-        return AgentRun(replace(alone, nested=True))
-
-    def _within(self, setup: RunSetup, parent: AgentRun, thread: str | None, resource: str | None) -> RunSetup:
-        """The run has a thread of its own, in the parent's memory if it has none, if the parent's run has a thread."""
-        memory = (self.memory or parent.setup.memory) if parent.thread is not None else None
-        has_memory = setup.has_memory or parent.setup.has_memory
-        setup = replace(setup, nested=True, memory=memory, has_memory=has_memory)
-        tells = parent.thread is not None
-        return replace(setup, thread=thread, resource=resource, recalls=False, tells_thread=tells)
-
-    def restore(self, state: dict[str, Any], parent: AgentRun | None = None) -> AgentRun:
-        """A run of this agent that was kept while it waited, maybe by another kernel."""
-
-        def new_run(options: dict[str, Any], conversation: Conversation) -> AgentRun:
-            checked = read_options(self.default_options, options)
-            setup = replace(self._setup([], checked), conversation=conversation)
-            if parent is not None:
-                return AgentRun(self._within(setup, parent, state["thread"], state["resource"]))
-            return AgentRun(replace(setup, thread=state["thread"], resource=state["resource"]))
-
-        run = restore_run(state, new_run)
-        for call in run.waiting:
-            tool = self.tools.get(call.name)
-            if call.nested is not None and isinstance(tool, AgentTool):
-                call.nested = tool.agent.restore(call.nested, run)
-        return run
-
-    def _setup(self, messages: Messages, options: StreamOptions) -> RunSetup:
-        system, said = model_messages(messages)
-        thread, resource, recall = self._thread(options)
-        tools = {**self.tools, **_tools_by_name(options.get("tools") or ())}
-        tools |= caller_tools(options.get("client_tools"))
-        own = options.get("model")
-        read = run_options(options)
-        unknown = [name for name in read.active_tools or () if name not in tools]
-        if unknown and not self.mcp:
-            raise SettingsError(f"active_tools= names {unknown[0]!r}; there is {', '.join(tools) or 'no tool'}")
-        if read.tool_choice not in ("auto", "none", "required", *tools) and not self.mcp:
-            raise SettingsError(f"tool_choice= names {read.tool_choice!r}; there is {', '.join(tools) or 'no tool'}")
-        conversation = Conversation(system, said)
-        return RunSetup(
-            agent_id=self.id,
-            model=(lambda: find_model(own)) if own is not None else (lambda: self.model),
-            instructions=options.get("instructions") or self.instructions,
-            conversation=conversation,
-            options=read,
-            tools=tools,
-            sources=self.mcp,
-            memory=self.memory,
-            has_memory=self.memory is not None,
-            thread=thread,
-            resource=resource,
-            recall_options=recall,
-            extensions=[*make_extensions(self, options), *self._background_turn(options, thread)],
-            dispatch=self.dispatch,
-        )
-
-    def _background_turn(self, options: StreamOptions, thread: str | None) -> list[BackgroundTurn]:
-        if self.background is None:
-            return []
-        return [BackgroundTurn(self.background, waits=thread is None or not options.get("until_idle"))]
-
-    def _thread(self, options: StreamOptions) -> tuple[str | None, str | None, dict[str, Any]]:
-        memory = options.get("memory") or {}
-        thread: Any = memory.get("thread")
-        if isinstance(thread, Mapping):
-            thread = cast("Mapping[str, Any]", thread).get("id")
-        if thread is None:
-            return None, None, {}
-        if self.memory is None:
-            raise SettingsError(
-                f"memory= names a thread, but {self.name} has no memory: Agent({self.name!r}, …, memory=Memory())"
-            )
-        nested: Mapping[str, Any] = memory.get("options") or {}
-        given = {**nested, **memory}
-        last = given.get("last_messages", given.get("lastMessages"))
-        recall = {} if last is None else {"last_messages": last}
-        return str(thread), str(memory.get("resource") or "user"), recall
 
     def _start(
         self,
@@ -425,7 +313,7 @@ class Agent:
         again = cast("StreamOptions", {name: options[name] for name in options if name not in ("on_finish", "run_id")})
 
         def go_on(directive: str) -> LocalSource:
-            setup = self._setup([], again)
+            setup = self.runs.setup([], again)
             setup.conversation.system.append({"role": "system", "content": directive})
             told = Callbacks.of(again)
             return LocalSource(AgentRun(setup), out, told, options.get("abort_signal"), self._ended(again))
@@ -473,10 +361,6 @@ def _agents_by_name(agents: Any) -> dict[str, Agent]:
         if not isinstance(one, Agent):
             raise SettingsError(f"agents= takes agents, in a list or by name, not {type(one).__name__}")
     return found
-
-
-def _tools_by_name(tools: Any) -> dict[str, Tool]:
-    return as_tools(tools)
 
 
 def _schema_of(options: StreamOptions) -> ObjectSchema | None:

@@ -117,7 +117,7 @@ class WaitingRuns:
             raise NotSuspended(f"no run {run_id[:40]!r} of {self._agent.name} waits for an answer")
         state = await store.run(store.take_suspended, run_id)
         try:
-            run = self._agent.restore(state)
+            run = self._agent.runs.restored(state)
         except Exception:  # this kernel's agent lacks what the run needs; another's may have it
             about = {"agent": self._agent.id, "thread": state["thread"], "resource": state["resource"]}
             await store.run(store.save_suspended, run_id, state, **about)

@@ -7,12 +7,11 @@ open tools ─▶ start ─▶ [ step-start ─▶ model ─▶ tools ─▶ ste
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from nbmastra.chunks import Chunk
@@ -21,50 +20,23 @@ from nbmastra.fold.reading import as_dict
 from nbmastra.runtime.caller_tools import CallerTool
 from nbmastra.runtime.calls import question_chunk, run_calls, was_cancelled
 from nbmastra.runtime.chunks_out import ChunkWriter, error_json, tripwire_chunk
-from nbmastra.runtime.conversation import Conversation
-from nbmastra.runtime.extend import Dispatch, Extension, RunMemory, ToolSource, Tripwire
+from nbmastra.runtime.extend import Extension, Tripwire
 from nbmastra.runtime.instructions import system_messages
-from nbmastra.runtime.model import Message, Model, ModelEvent, ModelRequest, PartDelta, ToolSpec, Warned
-from nbmastra.runtime.options import Instructions, RunOptions
+from nbmastra.runtime.model import Message, Model, ModelRequest
+from nbmastra.runtime.model_call import call_model, make_request
+from nbmastra.runtime.options import RunOptions
 from nbmastra.runtime.payloads import Payloads
+from nbmastra.runtime.run_setup import RunSetup
 from nbmastra.runtime.step import ModelStep, StepCall, StepResult
 from nbmastra.tools import AbortSignal, Tool, free_name
 from nbmastra.usage import Usage
 
-__all__ = ["AgentRun", "RunSetup"]
+__all__ = ["AgentRun"]
 
 Emit = Callable[[Chunk], None]
 
-_BREATH_S = 0.005
-"""How long a model that never waits may keep the loop from everything else."""
-_ANNOUNCE_S = 0.02
-"""A step is announced when the provider answers, with its warnings; after so long, without waiting for them."""
 _NO_TOOLS_AFTER = ("error", "length", "content-filter")
 _FEEDBACK = "Your last answer wasn't accepted: {}. Answer again with that in mind."
-
-
-@dataclass(slots=True)
-class RunSetup:
-    """What a run consists of."""
-
-    agent_id: str
-    model: Callable[[], Model]
-    instructions: Instructions
-    conversation: Conversation
-    options: RunOptions
-    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
-    sources: Sequence[ToolSource] = ()
-    memory: RunMemory | None = None
-    has_memory: bool = False
-    """True: the agent, or the one that calls it, has a memory, be it used here or not."""
-    thread: str | None = None
-    resource: str | None = None
-    recall_options: dict[str, Any] = field(default_factory=dict[str, Any])
-    recalls: bool = True
-    tells_thread: bool = True
-    extensions: Sequence[Extension] = ()
-    dispatch: Dispatch | None = None
-    nested: bool = False
 
 
 class AgentRun:
@@ -129,6 +101,11 @@ class AgentRun:
     def has_processors(self) -> bool:
         """True if a processor may change the answer."""
         return any(extension.is_processor for extension in self.extensions)
+
+    @property
+    def watched(self) -> bool:
+        """True if an extension sees its chunks before they go out."""
+        return bool(self._watchers)
 
     @property
     def suspended(self) -> bool:
@@ -292,10 +269,10 @@ class AgentRun:
         for extension in self.extensions:
             await extension.next_step(self)
         self.payloads.refresh()
-        step = self.step = ModelStep(len(self.results), self.message_id, self._request(), self.writer)
+        step = self.step = ModelStep(len(self.results), self.message_id, make_request(self), self.writer)
         for extension in self.extensions:
             await extension.before_step(self, step)
-        await self._call_model(step)
+        await call_model(self, step)
         if step.error is None:
             await self._check(step)
         for call in step.pending:
@@ -342,69 +319,6 @@ class AgentRun:
             step.continued = False
         await self.send(self.writer.share("step-finish", self.payloads.step_finish(step)), step)
         return step.continued
-
-    # --- the model -------------------------------------------------------------------------------------------------
-
-    def _request(self) -> ModelRequest:
-        options = self.options
-        tools = [self.tools[name] for name in self.tool_names]
-        return ModelRequest(
-            messages=self.conversation.request(),
-            tools=[ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools],
-            tool_choice=options.tool_choice,
-            settings=options.model_settings,
-            include_raw=options.include_raw_chunks,
-            rejected=sum(step.finish_reason == "retry" for step in self.results),
-        )
-
-    async def _call_model(self, step: ModelStep) -> None:
-        """Read the model's answer into the step; what it raises is the step's error."""
-        announced = False
-
-        def announce() -> None:
-            nonlocal announced
-            if not announced:
-                announced = True
-                self._emit(self.writer.write("step-start", self.payloads.step_start(step)))
-
-        timer = asyncio.get_running_loop().call_later(_ANNOUNCE_S, announce)
-        breath = time.perf_counter()
-        try:
-            # Those that aren't generators have nothing to close.
-            stream: AsyncIterator[ModelEvent] = self.model.stream(step.request)
-            async with aclosing(stream) if hasattr(stream, "aclose") else nullcontext():  # type: ignore[type-var]
-                async for event in stream:
-                    chunks = step.take(event)
-                    if not announced and type(event) is not Warned:
-                        announce()
-                    for chunk in chunks:
-                        if self._watchers:
-                            await self._send_processed(step, event, chunk)
-                        else:
-                            self._emit(chunk)
-                    if time.perf_counter() - breath > _BREATH_S:
-                        await asyncio.sleep(0)
-                        breath = time.perf_counter()
-            announce()
-            if step.reason == "error" or (step.reason == "other" and not step.spoke):
-                raise RuntimeError(f"the model stopped with reason {step.reason!r} and said no more")
-        except Tripwire:
-            raise
-        except Exception as error:
-            announce()
-            step.error, step.reason = error, "error"
-            self.failure = error
-            await self.send(self.writer.write("error", {"type": "error", "error": error_json(error)}), step)
-        finally:
-            timer.cancel()
-
-    async def _send_processed(self, step: ModelStep, event: object, chunk: Chunk) -> None:
-        made = await self.processed(chunk, step)
-        if isinstance(event, PartDelta):
-            texts = [one["payload"].get("text", "") for one in made if one.get("type") == chunk.type]
-            step.replace_delta(event.kind, event.id, "".join(texts))
-        for one in made:
-            self._emit(build_chunk(one))
 
     # --- processors ------------------------------------------------------------------------------------------------
 

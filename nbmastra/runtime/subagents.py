@@ -68,7 +68,7 @@ class AgentTool(Tool):
 
         Raises SubAgentError if it fails, or waits for somebody.
         """
-        nested = self.agent.task_run(arguments["prompt"], context.request_context, arguments.get("instructions"))
+        nested = self.agent.runs.as_task(arguments["prompt"], context.request_context, arguments.get("instructions"))
 
         def emit(chunk: Chunk) -> None:
             wire = chunk.to_wire()
@@ -89,7 +89,7 @@ class AgentTool(Tool):
         nested: AgentRun | None = call.nested
         if nested is None:
             thread, resource = arguments.get("threadId"), arguments.get("resourceId")
-            nested = self.agent.nested_run(
+            nested = self.agent.runs.nested(
                 run,
                 arguments["prompt"],
                 context=_context(run),

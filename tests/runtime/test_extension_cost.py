@@ -28,7 +28,7 @@ def same(part: dict[str, Any], state: dict[str, Any], stream_parts: list[Any]) -
 async def calls_of(text: str, **options: Any) -> int:
     """Calls of this package's functions for a run whose text comes in pieces of 4 characters, and its fold."""
     own = Agent("a", model=ScriptedModel([[say(text)]], piece_chars=4))
-    run = AgentRun(own._setup("hello", read_options({}, options)))
+    run = AgentRun(own.runs.setup("hello", read_options({}, options)))
     state = RunState(expect_object="schema" in options)
     count = 0
 
@@ -73,4 +73,4 @@ async def test_a_delta_costs_the_same_however_long_the_answer_is(kind: str) -> N
 
 async def test_an_agent_without_extensions_pays_nothing_for_them() -> None:
     own = Agent("a", model=ScriptedModel([[say("x")]]))
-    assert AgentRun(own._setup("hello", read_options({}, {}))).extensions == []
+    assert AgentRun(own.runs.setup("hello", read_options({}, {}))).extensions == []
