@@ -239,6 +239,9 @@ def test_chunks_that_come_together_say_what_they_say_one_by_one(facts: Facts, da
         assert getattr(together, name) == getattr(alone, name)
     assert [_look_of(part) for part in together.parts] == [_look_of(part) for part in alone.parts]
     assert len(together.changes) == len(alone.changes)
+    for chunk in chunks:
+        if chunk.kept_delta is not None:
+            assert chunk.kept_delta == parse_chunk(chunk.to_json()).delta
 
 
 @QUICK

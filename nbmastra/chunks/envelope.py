@@ -100,6 +100,8 @@ class Chunk(msgspec.Struct, gc=False, eq=False, weakref=False):
     head: Head
     body: bytes
     event: int = -1
+    kept_delta: str | None = None
+    """The text of `delta` once the fold has read it: the same object, so that nobody parses it again; else None."""
 
     @property
     def run_id(self) -> str | None:
@@ -141,6 +143,8 @@ class Chunk(msgspec.Struct, gc=False, eq=False, weakref=False):
 
         Raises ChunkError when the text is missing.
         """
+        if self.kept_delta is not None:
+            return self.kept_delta
         try:
             return self.head.decode_delta(self.body).text
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -64,6 +64,8 @@ def grow_at_once(state: RunState, chunks: Sequence[Chunk], at: float) -> bool:
     pieces = [delta.text for delta in deltas]
     if len({delta.id for delta in deltas}) > 1 or "" in pieces:
         return False
+    for chunk, piece in zip(chunks, pieces, strict=True):
+        chunk.kept_delta = piece
     part = step.open_text.get(id) if is_text else step.open_reasoning.get(id)
     if part is None:
         part = (_open_text if is_text else _open_reasoning)(state, step, id, at)

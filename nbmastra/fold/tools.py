@@ -89,7 +89,10 @@ def grow_args_at_once(state: RunState, chunks: Sequence[Chunk], at: float) -> bo
     call = step.calls.get(first.tool_call_id)
     if call is None:
         call = call_in_step(state, step, first.tool_call_id, as_text(first.tool_name), at, chunks[0])
-    call.args_pieces.extend([delta.args_text_delta for delta in deltas])
+    pieces = [delta.args_text_delta for delta in deltas]
+    call.args_pieces.extend(pieces)
+    for chunk, piece in zip(chunks, pieces, strict=True):
+        chunk.kept_delta = piece
     if step.first_token_at is None:
         state.token(at)
     state.touch(call)
