@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nbmastra.fold import ReasoningPart, RunState, Step, Task, TextPart, ToolCall, Turn, WorkflowStep
+from nbmastra.fold import RunState, Step, ToolCall, Turn, WorkflowStep
+from nbmastra.fold.stretches import (
+    Stretch,
+    call_stretches,
+    step_stretches,
+    task_stretches,
+    turn_of_task,
+    turn_stretches,
+)
 from nbmastra.frames.columns import Column, Table
 from nbmastra.frames.runs import Run
 
@@ -80,78 +88,40 @@ class _Lanes:
         self._run = run
         self._next = 0
 
-    def _lane(self) -> int:
-        self._next += 1
-        return self._next - 1
-
     def of_state(self, state: RunState, indent: int) -> Iterator[Span]:
         """A run's turns, steps and what is in them; of a run inside of another, no turns."""
-        turns, tasks = list(state.turns), list(state.tasks.values())
+        turns, tasks, steps = list(state.turns), list(state.tasks.values()), list(state.steps)
         for turn in turns:
             deeper = indent
             if indent == 0:
-                yield from self._turn(turn, turns)
+                after = turns[turn.index + 1] if turn.index + 1 < len(turns) else None
+                yield from self._line(turn_stretches(turn, after), f"Turn {turn.index + 1}", 0)
                 deeper = 1
             for step in list(turn.steps):
                 yield from self._step(step, turn, deeper)
             for task in tasks:
-                if turn.index == self._turn_of(task, state):
-                    yield from self._task(task, deeper)
+                if turn.index == turn_of_task(task, steps, len(turns)):
+                    yield from self._line(task_stretches(task), task.tool_name, deeper, task.status, task.id)
         for step in list(state.workflow_steps):
             yield from self._call(step, indent)
         if not turns:
             for task in tasks:
-                yield from self._task(task, indent)
-
-    def _turn_of(self, task: Task, state: RunState) -> int:
-        return state.steps[task.step].turn if 0 <= task.step < len(state.steps) else len(state.turns) - 1
-
-    def _turn(self, turn: Turn, turns: list[Turn]) -> Iterator[Span]:
-        lane, name = self._lane(), f"Turn {turn.index + 1}"
-        yield Span(self._run, lane, "turn", name, 0, turn.started_at, turn.ended_at)
-        after = turns[turn.index + 1] if turn.index + 1 < len(turns) else None
-        if after is not None and turn.ended_at is not None and after.started_at > turn.ended_at:
-            yield Span(self._run, lane, "gap", name, 0, turn.ended_at, after.started_at)
+                yield from self._line(task_stretches(task), task.tool_name, indent, task.status, task.id)
 
     def _step(self, step: Step, turn: Turn, indent: int) -> Iterator[Span]:
-        lane, name = self._lane(), f"Step {step.index - (turn.steps[0].index if indent == 1 else 0) + 1}"
-
-        def span(kind: str, start: float, end: float | None) -> Span:
-            return Span(self._run, lane, kind, name, indent, start, end)
-
-        yield span("step", step.started_at, step.ended_at)
-        if step.first_token_at is not None and step.first_token_at > step.started_at:
-            yield span("wait", step.started_at, step.first_token_at)
-        for part in list(step.parts):
-            if isinstance(part, TextPart):
-                kind = "reasoning" if isinstance(part, ReasoningPart) else "text"
-                yield span(kind, part.started_at, part.ended_at)
+        name = f"Step {step.index - (turn.steps[0].index if indent == 1 else 0) + 1}"
+        yield from self._line(step_stretches(step), name, indent)
         for call in step.tool_calls:
             yield from self._call(call, indent + 1)
 
     def _call(self, call: ToolCall | WorkflowStep, indent: int) -> Iterator[Span]:
-        lane = self._lane()
-        start = call.called_at if isinstance(call, ToolCall) and call.called_at is not None else call.started_at
-        inner = list(call.nested)
-        kind = "workflow-step" if isinstance(call, WorkflowStep) else "agent" if inner else "tool"
-        yield Span(self._run, lane, kind, call.tool_name, indent, start, call.ended_at, call.status, call.tool_call_id)
-        for state in inner:
+        yield from self._line(call_stretches(call), call.tool_name, indent, call.status, call.tool_call_id)
+        for state in list(call.nested):
             yield from self.of_state(state, indent + 1)
 
-    def _task(self, task: Task, indent: int) -> Iterator[Span]:
-        lane = self._lane()
-
-        def span(kind: str, start: float, end: float | None) -> Span:
-            return Span(self._run, lane, kind, task.tool_name, indent, start, end, task.status, task.id)
-
-        running = task.running_at
-        if running is None:
-            yield span("queued", task.started_at, task.ended_at)
-            return
-        if running > task.started_at:
-            yield span("queued", task.started_at, running)
-        yield span("task", running, task.ended_at)
-        if task.suspended_at is not None:
-            yield span("suspended", task.suspended_at, task.ended_at)
-        elif task.resumed_at is not None:
-            yield span("suspended", task.resumed_at - task.suspended_s, task.resumed_at)
+    def _line(
+        self, found: list[Stretch], name: str, indent: int, status: str | None = None, id: str | None = None
+    ) -> Iterator[Span]:
+        lane, self._next = self._next, self._next + 1
+        for kind, start, end in found:
+            yield Span(self._run, lane, kind, name, indent, start, end, status, id)
