@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ROOT", "Document", "Op", "text_html"]
+__all__ = ["ROOT", "Document", "Op", "common_length", "text_html", "utf16_units", "whole_text"]
 
 Op = list[Any]
 ROOT = ""
@@ -103,7 +103,7 @@ class Document:
         place = len(above.kids) if before is None else above.kids.index(before)
         node = _Node(parent, tag, cls, own, None, False)
         if html is not None or text is not None:
-            node.html, units = _whole(html if html is not None else text_html(text or ""))
+            node.html, units = whole_text(html if html is not None else text_html(text or ""))
             node.wide = units != len(node.html)
         self._made += 1
         id = _base36(self._made)
@@ -117,7 +117,7 @@ class Document:
         node = self._nodes[id]
         if node.kids:
             raise ValueError("a node with children has no html")
-        add, units = _whole(add)
+        add, units = whole_text(add)
         node.html = _head(node, keep) + add
         node.wide = node.wide or units != len(add)
         op = self._queued.get(("=", id))
@@ -132,8 +132,8 @@ class Document:
         old = node.html or ""
         if html == node.html:
             return
-        same = _common(old, html)
-        self.patch(id, _units(old[:same]) if node.wide else same, html[same:])
+        same = common_length(old, html)
+        self.patch(id, utf16_units(old[:same]) if node.wide else same, html[same:])
 
     def set_text(self, id: str, text: str) -> None:
         """The node's new content as plain text."""
@@ -233,7 +233,7 @@ class Document:
     def end(self, id: str) -> int:
         """Length of the node's html in UTF-16 units: where a patch adds to it."""
         node = self._nodes[id]
-        return _units(node.html or "") if node.wide else len(node.html or "")
+        return utf16_units(node.html or "") if node.wide else len(node.html or "")
 
     def get_attr(self, id: str, name: str) -> str | None:
         """The attribute's value; None if it isn't set."""
@@ -343,8 +343,8 @@ class _Rebuild:
         if attrs:
             self._changes.append(["a", id, attrs])
         if was.html != node.html:
-            same = _common(was.html or "", node.html or "")
-            keep = _units((node.html or "")[:same])
+            same = common_length(was.html or "", node.html or "")
+            keep = utf16_units((node.html or "")[:same])
             self._changes.append(["=", id, keep, _tail(node, keep)])
         if was.since is not None or node.since is not None:
             self._changes.append(["s", id, self._elapsed(node)])
@@ -369,19 +369,19 @@ def _checked(name: str, value: str) -> str:
     rule = _VALUE.get(name)
     if rule is not None and rule.fullmatch(value) is None:
         raise ValueError(f"this value of {name!r} is not allowed")
-    return _whole(value)[0]
+    return whole_text(value)[0]
 
 
-def _whole(text: str) -> tuple[str, int]:
+def whole_text(text: str) -> tuple[str, int]:
     """The text without half characters, which no message could carry, and its length in UTF-16 units."""
     try:
-        return text, _units(text)
+        return text, utf16_units(text)
     except UnicodeEncodeError:
         text = text.encode("utf-16-le", "replace").decode("utf-16-le")
-        return text, _units(text)
+        return text, utf16_units(text)
 
 
-def _units(text: str) -> int:
+def utf16_units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
@@ -395,7 +395,7 @@ def _tail(node: _Node, units: int) -> str:
     return html.encode("utf-16-le")[2 * units :].decode("utf-16-le") if node.wide else html[units:]
 
 
-def _common(a: str, b: str) -> int:
+def common_length(a: str, b: str) -> int:
     """Length of the common beginning, never between the halves of a character."""
     low, high = 0, min(len(a), len(b))
     while low < high:
