@@ -12,7 +12,7 @@ demo: .venv/.installed-lab
 	.venv/bin/jupyter lab $(AS_ROOT) --LabApp.default_url=/lab/tree/notebooks/01-quickstart.ipynb $(ARGS)
 
 test: lint setup
-	$(PY) -m pytest
+	$(PY) tests/support/run_tests.py
 	$(if $(JS_TESTS),"$$($(PY) tests/support/setup_node.py --print)" --test $(JS_TESTS))
 
 check: lint
