@@ -13,6 +13,7 @@ from nbmastra.errors import RecordingError
 from nbmastra.frames.bulk import ChunkReader, Engine
 from nbmastra.frames.chunks import CHUNKS, ChunkColumns
 from nbmastra.frames.columns import Column, Table, array_of
+from nbmastra.frames.elements import elements_df
 from nbmastra.frames.index import indexed_rows
 from nbmastra.frames.kept import Unreadable
 from nbmastra.frames.outcomes import ERRORS, RUNS, failure_rows, run_rows
@@ -301,4 +302,6 @@ def frame_of(name: str, out: Any, options: dict[str, Any]) -> Any:
         from nbmastra.frames.plot import timeline  # an extra, and slow to import
 
         return timeline(timeline_df(out))
+    if name == "elements_df":
+        return elements_df(out)
     return FUNCTIONS[name](out, **options)

@@ -67,6 +67,13 @@ class FrameMethods:
         """One row per span of time: turns, steps, reasoning and text, tool calls, inner runs, background tasks."""
         return self._frame("timeline_df", columns=columns)
 
+    def elements_df(self) -> pd.DataFrame:
+        """One row per element of a structured array: those complete by now that fit, as `element_stream` gives them.
+
+        Columns and dtypes are the schema's. Raises SettingsError if the run was asked for something that is no array.
+        """
+        return self._frame("elements_df")
+
     def timeline_chart(self) -> Any:
         """The run over time, as a `Picture` that stays in the notebook. Raises SettingsError without extra `plot`."""
         return self._frame("timeline_chart")

@@ -35,6 +35,27 @@ class ObjectSchema:
         """True if the object is one of several words, which servers wrap into `{"result": …}`."""
         return "enum" in self.json_schema and not self.is_array
 
+    @property
+    def element_properties(self) -> dict[str, dict[str, Any]]:
+        """The schemas of the fields of an array's elements, by name, in their order; {} if it names none."""
+        element = self._local(self.json_schema.get("items"))
+        properties = element.get("properties")
+        if not isinstance(properties, dict):
+            return {}
+        return {name: self._local(schema) for name, schema in cast("dict[str, Any]", properties).items()}
+
+    def _local(self, schema: Any) -> dict[str, Any]:
+        """A schema, what it refers to within this one put in its place; {} for anything else."""
+        for _ in range(8):
+            reference = cast("dict[str, Any]", schema).get("$ref") if isinstance(schema, dict) else None
+            if not isinstance(reference, str) or not reference.startswith("#/"):
+                break
+            schema = self.json_schema
+            for key in reference[2:].split("/"):
+                inner = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+                schema = inner.get(key.replace("~1", "/").replace("~0", "~"))
+        return cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+
     def validate(self, value: Any) -> Any:
         """The checked object: an instance of the model, or the value itself for a JSON schema. Raises ObjectError."""
         return self._check.validate(value)

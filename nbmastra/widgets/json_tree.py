@@ -12,7 +12,18 @@ from typing import Any, NamedTuple, cast
 from nbmastra.widgets.format import as_json, as_records, one_line, short_json
 from nbmastra.widgets.markdown import escape
 
-__all__ = ["Path", "Shown", "cell", "growing_tree", "image_source", "path_words", "records_table", "result", "tree"]
+__all__ = [
+    "Path",
+    "Shown",
+    "cell",
+    "growing_table",
+    "growing_tree",
+    "image_source",
+    "path_words",
+    "records_table",
+    "result",
+    "tree",
+]
 
 MAX_LINES = 300
 MAX_ENTRIES = 100
@@ -146,9 +157,21 @@ def _value(value: Any, *, end: bool = False) -> str:
     return f'<span class="nbm-muted">{escape(short_json(value))}</span>'
 
 
-def records_table(records: Sequence[dict[str, Any]], label: str, limit: int | None = ROWS) -> str:
-    """A table with a column per key of the first records; numbers stand on the right."""
-    columns = list(dict.fromkeys(key for record in records[:50] for key in record))[:COLUMNS]
+def growing_table(records: Sequence[dict[str, Any]], columns: Sequence[str] | None = None, *, lit: bool = True) -> str:
+    """A table that gets rows: of many the last ones, the newest lit. Most rows change the end of the HTML only."""
+    hidden = max(0, (len(records) - 50) // 50 * 50)
+    earlier = f'<p class="nbm-muted nbm-line">… {hidden:,} earlier rows</p>' if hidden else ""
+    table = records_table(records[hidden:], "Elements", None, columns)
+    newest = table.rfind("<tr>")
+    return earlier + (f'{table[:newest]}<tr class="is-new">{table[newest + 4 :]}' if lit else table)
+
+
+def records_table(
+    records: Sequence[dict[str, Any]], label: str, limit: int | None = ROWS, columns: Sequence[str] | None = None
+) -> str:
+    """A table with a column per key of the first records, or those named; numbers stand on the right."""
+    columns = columns or list(dict.fromkeys(key for record in records[:50] for key in record))
+    columns = columns[:COLUMNS]
     rows = records if limit is None else records[:limit]
     numeric = {column for column in columns if _numeric([row.get(column) for row in rows])}
     head = "".join(f'<th scope="col"{_num(c in numeric)}>{escape(one_line(str(c), 60))}</th>' for c in columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from nbmastra.errors import ObjectError
 from nbmastra.fold import (
     DataPart,
     FilePart,
@@ -22,15 +21,17 @@ from nbmastra.fold import (
     WorkflowStep,
 )
 from nbmastra.fold.reading import as_dict
+from nbmastra.output import ObjectSchema
 from nbmastra.widgets import json_tree
 from nbmastra.widgets.cards import Card
 from nbmastra.widgets.format import as_json, gist, number, one_line, size
 from nbmastra.widgets.icons import CHEVRON, COPY, icon
 from nbmastra.widgets.markdown import escape
+from nbmastra.widgets.object_view import ObjectView, Verdict
 from nbmastra.widgets.prose import ReasoningView, TextView
 from nbmastra.widgets.stage import Stage
 
-__all__ = ["ObjectView", "PartsView", "fact_words", "source_words"]
+__all__ = ["PartsView", "fact_words", "source_words"]
 
 MAX_LIKE = 5
 """So many notices of one kind are shown; the rest is counted."""
@@ -48,12 +49,19 @@ class PartsView:
     """All parts of one run, or of a run within a call. `update` looks at those that changed, and only at those."""
 
     def __init__(
-        self, stage: Stage, parent: str, state: RunState, who: str | None = None, cards: dict[str, Card] | None = None
+        self,
+        stage: Stage,
+        parent: str,
+        state: RunState,
+        who: str | None = None,
+        cards: dict[str, Card] | None = None,
+        schema: ObjectSchema | None = None,
     ) -> None:
         self._stage = stage
         self._parent = parent
         self._state = state
         self._who = who
+        self._schema = schema
         self._waiting = cards or {}  # cards of the calls that this run goes on with, by id
         self._seen = 0
         self._views: dict[Part, View] = {}
@@ -79,11 +87,11 @@ class PartsView:
         for view in self._views.values():
             view.update()
 
-    def judge(self, part: ObjectPart, error: ObjectError) -> None:
-        """Mark the places of a finished object that don't fit its schema."""
-        view = self._views.get(part)
+    def judge(self, verdict: Verdict) -> None:
+        """Say of the finished object whether it fits its schema, and mark the places that don't."""
+        view = self._views.get(self._state.object) if self._state.object is not None else None
         if isinstance(view, ObjectView):
-            view.judge(error)
+            view.judge(verdict)
 
     def waiting_cards(self) -> dict[str, Card]:
         """The cards of calls that wait for an answer, by id, for the run that goes on."""
@@ -118,7 +126,7 @@ class PartsView:
         if isinstance(part, ToolCall | WorkflowStep):
             return self._card(part)
         if isinstance(part, ObjectPart):
-            return ObjectView(stage, self._parent, part, before)
+            return ObjectView(stage, self._parent, part, before, self._schema)
         if isinstance(part, SourcePart):
             return _Source(stage, self._source_list(), part)
         if isinstance(part, FilePart):
@@ -170,52 +178,6 @@ class PartsView:
         if kind is None:
             kind = self._notices[notice.code] = _Notices(self._stage, self._parent, self._state)
         return kind.add(notice, self._sources)
-
-
-class ObjectView:
-    """A structured object: it grows along its newest path, and folds when it is complete."""
-
-    def __init__(self, stage: Stage, parent: str, part: ObjectPart, before: str | None) -> None:
-        doc = self._doc = stage.doc
-        self._part = part
-        self._node = doc.add(parent, "div", "nbm-call", attrs={"role": "group", "hidden": ""}, before=before)
-        head = doc.add(self._node, "p", "nbm-h nbm-h--bar")
-        doc.add(head, "span", text="Object")
-        doc.add(head, "span", "nbm-spacer")
-        self._path = doc.add(head, "span", "nbm-path", html="")
-        self._verdict = doc.add(head, "span", html="")
-        self._tree = doc.add(self._node, "div", "nbm-json--object", html="")
-        self._drawn: Any = _NEVER
-        self._bad: dict[str, str] = {}
-
-    def update(self) -> None:
-        """Show what is new."""
-        doc, part = self._doc, self._part
-        value, open = part.value, part.ended_at is None
-        doc.set_attr(self._node, "hidden", "" if value is None and not part.done else None)
-        doc.set_attr(self._node, "aria-label", "Object being written" if open else "Object")
-        doc.set_attr(self._tree, "data-nbm-caret", "" if open else None)
-        if open:
-            doc.set_text(self._path, one_line(json_tree.path_words(part.path)))
-            doc.set_html(self._tree, json_tree.growing_tree(value, part.path))
-        elif part.rejected:
-            doc.set_html(self._tree, '<p class="nbm-muted">Rejected by a processor.</p>')
-        elif value is not self._drawn:
-            self._drawn = value
-            doc.set_text(self._path, "")
-            doc.set_html(self._tree, json_tree.tree(value, bad=self._bad))
-
-    def judge(self, error: ObjectError) -> None:
-        """The schema's verdict: where it doesn't fit, and why."""
-        why = error.message.rpartition(f"{error.path or 'its root'}: ")[2]
-        self._bad, self._drawn = {error.path: why}, _NEVER
-        words = f"does not fit at {error.path or 'its root'}"
-        mark = f'<span class="nbm-status nbm-status--failed">{icon("failed")}<span>{escape(words)}</span></span>'
-        self._doc.set_html(self._verdict, mark)
-        self.update()
-
-
-_NEVER = object()
 
 
 class _Source:

@@ -17,7 +17,6 @@ from typing import Any
 import anyio
 
 from nbmastra.engine import Job, get_engine
-from nbmastra.errors import ObjectError
 from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.output import Answer, MastraModelOutput
 from nbmastra.recording import ReplayedOutput
@@ -26,6 +25,7 @@ from nbmastra.widgets.format import one_line
 from nbmastra.widgets.header import FootBar, HeaderBar, agent_name, status_of
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.live import Act, LiveWidget
+from nbmastra.widgets.object_view import verdict
 from nbmastra.widgets.pacing import Pacer
 from nbmastra.widgets.parts import PartsView
 from nbmastra.widgets.placement import Placement, show_bundle, widget_view
@@ -90,7 +90,7 @@ class RunView(LiveWidget):
             prompt = doc.add(self._body, "p", "nbm-prompt")
             doc.add(prompt, "b", text="You")
             doc.add(prompt, "span", "nbm-prompt__text", text=out.prompt[:4000])
-        self._parts = PartsView(self, self._body, out.state, out.agent)
+        self._parts = PartsView(self, self._body, out.state, out.agent, schema=out.schema)
 
     def _watch(self) -> None:
         """Draw what comes, from now on."""
@@ -169,23 +169,15 @@ class RunView(LiveWidget):
         out = self.out
         self._header.update(out)
         self._parts.settle()
-        self._judge()
+        judged = verdict(out)
+        if judged is not None:
+            self._parts.judge(judged)
         if out.status != "suspended" and self._foot is None:
             self._foot = self.doc.add(self._root, before=self._news)
             FootBar(self.doc, self._foot, out)
         what = look(status_of(out)).word.lower()
         reason = f": {one_line(out.status_reason)}" if out.status not in ("success", "running") else ""
         self._say(f"Run of {agent_name(out)} {what}{reason}")
-
-    def _judge(self) -> None:
-        """Mark what of a finished object doesn't fit its schema."""
-        part, schema = self.out.state.object, self.out.schema
-        if part is None or schema is None or self.out.status != "success":
-            return
-        try:
-            schema.validate(part.value)
-        except ObjectError as error:
-            self._parts.judge(part, error)
 
     def _say(self, words: str) -> None:
         self.doc.set_text(self._news, words)
@@ -267,7 +259,7 @@ class RunView(LiveWidget):
         with self.frame() as doc:
             cards = self._parts.waiting_cards()
             self.out = out
-            self._parts = PartsView(self, self._body, out.state, out.agent, cards)
+            self._parts = PartsView(self, self._body, out.state, out.agent, cards, out.schema)
             doc.set_attr(self._header.stop, "disabled", None)
             self.ended.clear()
             self._placement.go_on()

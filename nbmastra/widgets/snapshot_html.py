@@ -32,6 +32,7 @@ from nbmastra.widgets.format import as_json, as_records, number, one_line, secon
 from nbmastra.widgets.header import agent_name, status_of, used
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.markdown import escape, render_markdown
+from nbmastra.widgets.object_view import Verdict, verdict
 from nbmastra.widgets.parts import fact_words, source_words
 from nbmastra.widgets.snapshot_timeline import timeline_html
 
@@ -116,14 +117,14 @@ def _head(out: MastraModelOutput) -> str:
 def _body(outs: list[MastraModelOutput]) -> Iterator[str]:
     if outs[0].prompt:
         yield f'<p style="margin:0 0 8px"><b>You</b> {escape(outs[0].prompt[:4000])}</p>'
-    yield from _parts(entries(outs))
     out = outs[-1]
+    yield from _parts(entries(outs), out)
     if out.status == "cancelled":
         reason = escape(one_line(out.status_reason[:1].upper() + out.status_reason[1:]))
         yield f'<p style="margin:0;opacity:.8">{reason}. What came is kept.</p>'
 
 
-def _parts(shown: list[Entry]) -> Iterator[str]:
+def _parts(shown: list[Entry], out: MastraModelOutput | None = None) -> Iterator[str]:
     sources: list[str] = []
     for before, entry in pairwise([None, *shown]):
         part, state, facts = cast("Entry", entry)
@@ -132,6 +133,8 @@ def _parts(shown: list[Entry]) -> Iterator[str]:
             yield _card(facts, part, joined=joined)
         elif isinstance(part, SourcePart):
             sources.append(_source(part))
+        elif isinstance(part, ObjectPart):
+            yield _object(part, verdict(out) if out is not None and part is out.state.object else None)
         else:
             yield _part(part, state)
     if sources:
@@ -146,8 +149,6 @@ def _part(part: Part, state: RunState) -> str:
     if isinstance(part, TextPart):
         text = render_markdown(part.text, snapshot=True)
         return f'<div style="font-size:14px;line-height:1.6;max-width:640px;margin-top:10px">{text}</div>'
-    if isinstance(part, ObjectPart):
-        return f'<div style="margin:0 0 8px">Object{_json(part.value, 20_000)}</div>'
     if isinstance(part, FilePart):
         return _file(part)
     if isinstance(part, DataPart | GoalPart):
@@ -156,6 +157,18 @@ def _part(part: Part, state: RunState) -> str:
     if isinstance(part, Notice):
         return _notice(part)
     return ""
+
+
+def _object(part: ObjectPart, judged: Verdict | None) -> str:
+    value: Any = part.value
+    words, why = "Object", ""
+    if judged is not None:
+        words += f' <span style="opacity:.8">{mark(judged.status)} {escape(one_line(judged.words))}</span>'
+        why = "".join(
+            f'<p style="margin:0;opacity:.8">{escape(one_line(reason))}</p>' for reason in judged.bad.values()
+        )
+    inner = _result(value, "Elements") if as_records(value) is not None else _json(value, 20_000)
+    return f'<div style="margin:0 0 8px">{words}{why}{inner}</div>'
 
 
 _INDENT = f"margin:4px 0 4px 4px;padding-left:11px;border-left:{LINE}"
