@@ -215,6 +215,7 @@ class DataWidget(SharedWidget):
     """
 
     script: ClassVar[str] = "table.js"
+    styles: ClassVar[tuple[str, ...]] = ("tables.css",)
     repeats: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **traits: Any) -> None:
