@@ -13,6 +13,7 @@ from typing import Any
 from tests.client.tiny_server import chunked
 
 __all__ = [
+    "KEY",
     "anthropic_block",
     "anthropic_events",
     "anthropic_stream",
@@ -21,6 +22,9 @@ __all__ = [
     "responses_stream",
     "sse",
 ]
+
+KEY = "sk-test-0123456789abcdef"
+"""A provider's key, which no error may repeat."""
 
 
 def sse(events: Iterable[dict[str, Any] | str], *, named: bool = True, extra: str = "") -> Iterator[bytes]:
