@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nbmastra.chunks import Chunk
-from nbmastra.errors import ToolInputError
+from nbmastra.errors import StoreError, ToolInputError
 from nbmastra.runtime.background.record import BackgroundTask, task_chunk
+from nbmastra.runtime.background.task_changes import Output
 from nbmastra.runtime.chunks_out import ChunkWriter, data_chunk, error_json
 from nbmastra.tools import AbortSignal, Tool, ToolContext, ToolSuspended
 
@@ -48,6 +50,7 @@ class Attempt:
         self._abort = AbortSignal()
         self._writer = ChunkWriter(task.run_id)
         self._unkept: list[dict[str, Any]] = []
+        self._kept, self._doubtful = 0, False
         self._flushing: asyncio.Task[None] | None = None
         self._told_at = 0.0
         self._inner: asyncio.Task[Any] | None = None
@@ -79,27 +82,27 @@ class Attempt:
         await self._settle(inner, output)
 
     async def _settle(self, inner: asyncio.Task[Any], output: list[dict[str, Any]]) -> None:
-        settle, task = self._manager.settle, self.task
+        settle, task = partial(self._manager.settle, output=output, kept=self._surely_kept()), self.task
         if not inner.done():
             seconds = (task.timeout_ms or 0) / 1000
             error = {"message": f"the task took longer than {seconds:g} s", "stack": ""}
-            await settle(task.id, "end", "timed_out", output=output, error=error, resumed=False)
+            await settle(task, "end", "timed_out", error=error, resumed=False)
             return
         error = RuntimeError("the tool cancelled itself") if inner.cancelled() else inner.exception()
         match error:
             case None:
-                await settle(task.id, "end", "completed", output=output, result=inner.result(), resumed=False)
+                await settle(task, "end", "completed", result=inner.result(), resumed=False)
             case ToolSuspended():
                 data: dict[str, Any] = {"suspend_payload": error.data, "resumed": False, "resume_data": None}
-                await settle(task.id, "suspend", "suspended", output=output, **data)
+                await settle(task, "suspend", "suspended", **data)
             case _ if self._may_retry(error):
                 retry: int = task.retry_count + 1
                 delay: float = self._manager.retries.delay(retry)
-                await settle(task.id, "retry", "pending", ready_in_s=delay, output=output, retry_count=retry)
+                await settle(task, "retry", "pending", ready_in_s=delay, retry_count=retry)
             case _:
                 told = error_json(error)
                 told = {"message": told["message"], "stack": getattr(error, "stack", "") or told["stack"]}
-                await settle(task.id, "end", "failed", output=output, error=told, resumed=False)
+                await settle(task, "end", "failed", error=told, resumed=False)
 
     def _may_retry(self, error: BaseException) -> bool:
         if self.task.retry_count >= self.task.max_retries or isinstance(error, ToolInputError):
@@ -155,7 +158,17 @@ class Attempt:
         (ends - {self._inner}).pop().cancel()
         if not self._inner.done():
             output, self._unkept = self._unkept, []
-            await self._manager.store.run(self._manager.tasks.write_output, self.task, output)
+            try:
+                await self._manager.queue.do(Output(self.task, output, self._surely_kept()))
+            except StoreError:  # with the next ones, or with the end
+                self._unkept[:0] = output
+                self._doubtful = True
+            else:
+                self._kept += len(output)
+                self._doubtful = False
+
+    def _surely_kept(self) -> int | None:
+        return self._kept if self._doubtful else None
 
     # --- from outside ----------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from nbmastra.runtime.background.settings import (
     column_filter,
     read_settings,
 )
+from nbmastra.runtime.background.task_changes import Add
 from nbmastra.runtime.background.task_source import TaskSource
 from nbmastra.runtime.extend import RunMemory
 from nbmastra.runtime.store import Store, shared_store
@@ -91,7 +92,6 @@ class BackgroundTaskManager(TaskRunner):
         self.wait_timeout_s = wait_timeout_s
         self.default_timeout_s = default_timeout_s
         self._backpressure = backpressure
-        self._adding = asyncio.Lock()
         managers.add(self)
 
     # --- what can run ----------------------------------------------------------------------------------------------
@@ -178,10 +178,17 @@ class BackgroundTaskManager(TaskRunner):
             timeout_ms=1000 * (self.default_timeout_s if timeout_s is None else timeout_s),
         )
         self._closed = False
-        if hooks is not None:
+        await self._catch_up()
+        if task.id not in self._hooks:
             self._hooks[task.id] = hooks
-        async with self._adding:  # in the order of the calls: worker threads have none
-            return await self._call(self.tasks.add, task)
+            kept: BackgroundTask | None = None
+            try:
+                kept = await self.queue.do(Add(task))
+            finally:
+                if kept is None or (task_id is not None and kept != task):  # not kept, or known before
+                    del self._hooks[task.id]
+            return kept
+        return await self._known(task.id)
 
     def get(self, task_id: str) -> Job[BackgroundTask | None]:
         """A task; None if there is none of that id."""
@@ -277,18 +284,23 @@ class BackgroundTaskManager(TaskRunner):
     async def next_of(self, ids: Collection[str], timeout_s: float | None = None) -> BackgroundTask:
         """The same on the engine's loop."""
         waiter: asyncio.Future[BackgroundTask] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = ids
+        for task_id in ids:
+            self._waiters.setdefault(task_id, set()).add(waiter)
         try:
             await self._catch_up()
             for task_id in ids:
                 task = await self._known(task_id)
                 if task.ended or task.status == "suspended":
+                    await self._hear()  # its run knows it before those who wait
                     return task
             self._watch()
             async with asyncio.timeout(timeout_s):
                 return await waiter
         finally:
-            self._waiters.pop(waiter, None)
+            for task_id in set(ids):
+                self._waiters[task_id].discard(waiter)
+                if not self._waiters[task_id]:
+                    del self._waiters[task_id]
 
     def stream(
         self,
@@ -324,9 +336,10 @@ class BackgroundTaskManager(TaskRunner):
                 task.cancel()
             if rest:
                 await asyncio.wait(rest)
+            await self.queue.idle()
             if self.store.is_open:  # at last: a claim that was under way has become this manager's meanwhile
                 await self._call(self.tasks.give_up)
-            for waiter in self._waiters:
+            for waiter in {waiter for waiters in self._waiters.values() for waiter in waiters}:
                 waiter.cancel()
 
         return self.engine.start(close)

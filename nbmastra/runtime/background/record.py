@@ -12,7 +12,7 @@ from nbmastra.chunks.built import build_chunk
 from nbmastra.runtime.background.states import TERMINAL, TaskStatus
 from nbmastra.runtime.stored import iso_time
 
-__all__ = ["BackgroundTask", "TaskList", "now_text", "task_chunk"]
+__all__ = ["ENDS", "BackgroundTask", "TaskList", "now_text", "task_chunk"]
 
 
 def now_text() -> str:
@@ -117,6 +117,10 @@ _KINDS: dict[str, str] = {
     "timed_out": "background-task-failed",
     "cancelled": "background-task-cancelled",
 }
+
+
+ENDS = frozenset(_KINDS[status] for status in TERMINAL)
+"""The chunks of final states."""
 
 
 @overload

@@ -1,7 +1,7 @@
 """The machinery of the task manager: claims tasks, runs them, tells listeners, and watches other kernels.
 
-enqueue ─▶ store (pending) ─▶ claim ─▶ attempt ─▶ store (its end) ─▶ listeners
-             ▲ other kernels' tasks: poll, take over
+enqueue ─▶ queue ─▶ store (pending) ─▶ claim ─▶ attempt ─▶ queue ─▶ store (its end) ─▶ listeners
+                      ▲ other kernels' tasks: poll, take over
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from nbmastra.chunks import Chunk
 from nbmastra.chunks.built import build_chunk
 from nbmastra.engine import Engine
-from nbmastra.errors import ControlError
+from nbmastra.errors import ControlError, StoreError
 from nbmastra.runtime.background.attempt import Attempt, TaskHooks
 from nbmastra.runtime.background.executor import Executor
 from nbmastra.runtime.background.owner import make_owner
-from nbmastra.runtime.background.record import BackgroundTask, task_chunk
+from nbmastra.runtime.background.record import ENDS, BackgroundTask, task_chunk
 from nbmastra.runtime.background.results import keep_result
 from nbmastra.runtime.background.settings import Cleanup, Retries, TaskFilter, column_filter
-from nbmastra.runtime.background.states import LIVE
-from nbmastra.runtime.background.task_store import TaskStore
+from nbmastra.runtime.background.states import LIVE, TaskStatus
+from nbmastra.runtime.background.task_changes import Move, Moved, TakeOver
+from nbmastra.runtime.background.task_queue import TaskQueue
+from nbmastra.runtime.background.task_store import Claim, TaskStore
+from nbmastra.runtime.chunks_out import error_json
 from nbmastra.runtime.extend import RunMemory
 from nbmastra.runtime.store import Store
 from nbmastra.runtime.stored import iso_time
@@ -33,6 +37,9 @@ from nbmastra.tools import Tool
 __all__ = ["Listener", "TaskRunner"]
 
 Listener = Callable[[BackgroundTask, Chunk], None]
+
+_SELDOM = 10
+"""How many times the usual pause the longest is."""
 
 _logger = logging.getLogger("nbmastra")
 
@@ -59,6 +66,7 @@ class TaskRunner:
         self.engine = engine
         self.owner = make_owner()
         self.tasks = TaskStore(store, self.owner)
+        self.queue = TaskQueue(self.tasks)
         self.retries = retries
         self.progress_throttle_s = progress_throttle_s
         self._limits = limits
@@ -68,12 +76,17 @@ class TaskRunner:
         self._lease_s, self._poll_s = lease_s, poll_s
         self._tools: dict[tuple[str, str], Tool] = {}
         self._memories: dict[str, RunMemory | None] = {}
-        self._hooks: dict[str, TaskHooks] = {}
+        self._hooks: dict[str, TaskHooks | None] = {}
+        """Tasks that were queued here, until their end is known; None for those of no agent's run."""
         self._attempts: dict[str, Attempt] = {}
         self._listeners: set[Listener] = set()
-        self._waiters: dict[asyncio.Future[BackgroundTask], Collection[str]] = {}
+        self._waiters: dict[str, set[asyncio.Future[BackgroundTask]]] = {}
+        self._orphans: set[tuple[str, str | None]] = set()
+        self._unreachable = False
         self._pumping = self._again = self._closed = self._looking = False
         self._poller: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._catching, self._hearing = asyncio.Lock(), asyncio.Lock()
         self._position: int | None = None
         self._cleaned = time.monotonic()
         self._work: set[asyncio.Task[Any]] = set()
@@ -93,8 +106,8 @@ class TaskRunner:
             for listener in list(self._listeners):
                 listener(task, chunk)
         if task.ended or task.status == "suspended":
-            for waiter, ids in self._waiters.items():
-                if task.id in ids and not waiter.done():
+            for waiter in self._waiters.get(task.id, ()):
+                if not waiter.done():
                     waiter.set_result(task)
 
     # --- running ---------------------------------------------------------------------------------------------------
@@ -117,9 +130,8 @@ class TaskRunner:
                 limits = {agent: self._agent_limits.get(agent, self._limits[1]) for agent, _ in self._tools}
                 for attempt in self._attempts.values():
                     limits[attempt.task.agent_id] = limits.get(attempt.task.agent_id, self._limits[1]) - 1
-                claim = self.tasks.claim
-                taken = await self._call(claim, set(self._tools), room, limits, self._limits[1], self._lease_s)
-                for task, chunks in taken:
+                claim = Claim(set(self._tools), room, limits, self._limits[1], self._lease_s)
+                for task, chunks in await self.queue.do(claim):
                     self._begin(task, chunks)
         finally:
             self._pumping = False
@@ -133,20 +145,59 @@ class TaskRunner:
     async def _run(self, attempt: Attempt) -> None:
         try:
             await attempt.run()
+        except Exception as error:  # of ours: what tools raise has been dealt with
+            _logger.exception("background tasks: the attempt at %s failed", attempt.task.id)
+            await self.settle(attempt.task, "end", "failed", error=error_json(error), resumed=False)
         finally:
             if self._attempts.get(attempt.task.id) is attempt:
                 del self._attempts[attempt.task.id]
             self.kick()
 
-    async def settle(self, task_id: str, act: str, to: Any, *, ready_in_s: float = 0.0, **changes: Any) -> bool:
-        """An attempt has ended; False if its task isn't this manager's any more, so that nothing has changed."""
-        moved = await self._move(task_id, act, to, mine=True, ready_at=time.time() + ready_in_s, **changes)
-        if moved is not None and ready_in_s:
-            asyncio.get_running_loop().call_later(ready_in_s, self.kick)
-        return moved is not None
+    async def settle(
+        self,
+        attempt: BackgroundTask,
+        act: str,
+        to: TaskStatus,
+        *,
+        ready_in_s: float = 0.0,
+        output: Sequence[dict[str, Any]] = (),
+        kept: int | None = None,
+        **values: Any,
+    ) -> bool:
+        """An attempt has ended; False if it isn't the task's any more, so that nothing has changed.
 
-    async def _move(self, task_id: str, act: str, to: Any, **changes: Any) -> BackgroundTask | None:
-        moved = await self._call(self.tasks.move, task_id, act, to, **changes)
+        As long as the store can't be reached, the result is held here, and its slot taken.
+        """
+        move = Move(attempt.id, act, to, of=attempt, ready_in_s=ready_in_s, output=output, kept=kept, values=values)
+        moved: Moved | None = None
+        doubtful = False
+        while moved is None:
+            try:
+                moved = await self.queue.do(move)
+                if moved is None and doubtful:
+                    moved = await self._kept_before(attempt, to, values.get("retry_count", attempt.retry_count))
+                if moved is None:
+                    return False
+            except StoreError as error:
+                doubtful = True
+                self._lost_sight(error)
+                await asyncio.sleep(self._poll_s)
+        task, chunks = moved
+        await self._moved(task, chunks)
+        if ready_in_s:
+            asyncio.get_running_loop().call_later(ready_in_s, self.kick)
+        return True
+
+    async def _kept_before(self, attempt: BackgroundTask, to: TaskStatus, retry_count: int) -> Moved | None:
+        """The end of an attempt, if it was written by a try whose answer was lost."""
+        now = await self._call(self.tasks.get, attempt.id)
+        if now is None or (now.status, now.started_at, now.retry_count) != (to, attempt.started_at, retry_count):
+            return None
+        chunk = task_chunk(now)
+        return now, [] if chunk is None else [chunk]
+
+    async def _move(self, task_id: str, act: str, to: TaskStatus, **values: Any) -> BackgroundTask | None:
+        moved: Moved | None = await self.queue.do(Move(task_id, act, to, values=values))
         if moved is None:
             return None
         task, chunks = moved
@@ -158,13 +209,31 @@ class TaskRunner:
         if attempt is not None and task.status == "cancelled":
             attempt.stop("the task was cancelled")
             self.kick()
+        await self._before_telling(task)
+        self.tell(task, chunks)
+        await self._after_telling(task)
+
+    async def _heard(self, task: BackgroundTask, chunk: Chunk) -> None:
+        """Another kernel did something. If the task was queued here, its run is told too, and `on_complete`."""
+        hooks, mine = self._hooks.get(task.id), task.id in self._hooks
+        if chunk.type == "background-task-output" and hooks is not None:
+            hooks.wrote(build_chunk(chunk.raw_payload()["payload"]))
+        mine = mine and (chunk.type in ENDS if task.ended else chunk.type == "background-task-suspended")
+        if mine:
+            await self._before_telling(task)
+        self.tell(task, [chunk])
+        if mine:  # not awaited: it may ask for other tasks, and wait for the next news
+            self._spawn(self._after_telling(task))
+
+    async def _before_telling(self, task: BackgroundTask) -> None:
         hooks = self._hooks.get(task.id)
         if task.ended:
             self._hooks.pop(task.id, None)
             await keep_result(self._memories.get(task.agent_id), task)
         if hooks is not None and (task.ended or task.status == "suspended"):
             await _guarded(hooks.ended, task)
-        self.tell(task, chunks)
+
+    async def _after_telling(self, task: BackgroundTask) -> None:
         if task.ended and self._on_complete is not None:
             await _guarded(self._on_complete, task)
 
@@ -176,28 +245,61 @@ class TaskRunner:
     # --- other kernels ---------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
+        self._woken.set()
         if not self._closed and (self._poller is None or self._poller.done()):
             self._poller = asyncio.create_task(self._poll())
 
     async def _poll(self) -> None:
-        """While there is anything to watch: renew leases, hear of other kernels' doings, take over from dead ones."""
+        """While there is anything to watch: renew leases, hear of other kernels' doings, take over from dead ones.
+
+        Less and less often while all that there is are tasks that wait for data: that may take days.
+        """
+        pause = self._poll_s
         while not self._closed:
+            self._woken.clear()
             try:
                 await self._look()
+                self._unreachable = False
                 live = await self._call(self.tasks.live, set(self._tools))
-                if not (live or self._listeners or self._waiters or self._attempts):
+                here = self._listeners or self._waiters or self._attempts
+                if not (live or here or self._hooks):
                     self._position = None  # what happens now is history to those who listen later
                     return
-            except Exception:  # the store may be back the next time
-                _logger.warning("background tasks: the store can't be used", exc_info=True)
-            await asyncio.sleep(self._poll_s)
+                waits = live == {"suspended"} and not here
+                pause = min(2 * pause, _SELDOM * self._poll_s) if waits else self._poll_s
+            except StoreError as error:  # it may be back the next time
+                self._lost_sight(error)
+            except Exception:
+                _logger.exception("background tasks: looking around failed")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), pause)
 
     async def _catch_up(self) -> None:
-        """From here on other kernels' doings are news: a first look that comes later would take them for history."""
-        if self._position is None:
-            position, _ = await self._call(self.tasks.news, None)
+        """From here on other kernels' doings are news: a first look that comes later would take them for history.
+
+        Who calls this together goes on in the order of the calls.
+        """
+        async with self._catching:
             if self._position is None:
-                self._position = position
+                self._position, _ = await self._call(self.tasks.news, None)
+
+    async def _hear(self) -> None:
+        """Take in what other kernels did: at the return, all that the store had at the call is known here."""
+        await self._catch_up()
+        async with self._hearing:
+            before = None
+            while self._position is not None and self._position != before:
+                before = self._position
+                self._position, news = await self._call(self.tasks.news, before)
+                await self._take_news(news)
+
+    async def _take_news(self, news: Collection[tuple[str, dict[str, Any]]]) -> None:
+        tasks: dict[str, BackgroundTask] = {}
+        if news:
+            tasks = await self._call(self.tasks.get_many, {task_id for task_id, _ in news})
+        for task_id, wire in news:
+            if task_id in tasks:
+                await self._heard(tasks[task_id], build_chunk(wire))
 
     async def _look(self) -> None:
         if self._looking:
@@ -210,8 +312,9 @@ class TaskRunner:
 
     async def _look_around(self) -> None:
         before = set(self._attempts)
-        mine = await self._call(self.tasks.renew, self._lease_s)
-        for task_id in before - mine:
+        mine = {task.id: task for task in await self._call(self.tasks.renew, self._lease_s)}
+        await self._adopt(mine)
+        for task_id in before - mine.keys():
             attempt = self._attempts.pop(task_id, None)
             if attempt is not None:
                 now = await self._call(self.tasks.get, task_id)
@@ -220,20 +323,34 @@ class TaskRunner:
                     continue
                 attempt.stop("the task was cancelled or taken over by another kernel")
         for task in await self._call(self.tasks.left_behind):
-            taken = await self._call(self.tasks.take_over, task)
+            taken = await self.queue.do(TakeOver(task))
             if taken is not None:
                 await self._moved(*taken)
-        await self._catch_up()
-        self._position, news = await self._call(self.tasks.news, self._position)
-        for task_id, wire in news:
-            task = await self._call(self.tasks.get, task_id)
-            if task is not None:
-                self.tell(task, [build_chunk(wire)])
+        await self._hear()
         if time.monotonic() - self._cleaned > self._cleanup.every_s:
             self._cleaned = time.monotonic()
             await self.clean()
         if self._tools:
             self.kick()
+
+    async def _adopt(self, mine: Mapping[str, BackgroundTask]) -> None:
+        """Give back what is this manager's by the store alone: the answer to a claim was lost with a connection."""
+        before, self._orphans = self._orphans, set()
+        for task in mine.values():
+            if task.id in self._attempts or self._pumping:
+                continue
+            if (task.id, task.started_at) not in before:  # it may be about to begin, or to end
+                self._orphans.add((task.id, task.started_at))
+                continue
+            taken = await self.queue.do(TakeOver(task, never_ran=True))
+            if taken is not None:
+                await self._moved(*taken)
+
+    def _lost_sight(self, error: StoreError) -> None:
+        """Say once that the store can't be used; it is tried again and again."""
+        if not self._unreachable:
+            self._unreachable = True
+            _logger.warning("background tasks: %s; what has ended meanwhile is kept here until it can", error)
 
     async def clean(self) -> int:
         """Forget tasks that ended long enough ago; gives how many."""

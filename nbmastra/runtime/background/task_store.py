@@ -1,26 +1,27 @@
-"""Tasks in the database: each change of state is one transaction, which the table of states decides."""
+"""Tasks in the database: changes are made in transactions of many, one writer at a time; reading waits for nobody."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from nbmastra.chunks import Chunk
 from nbmastra.runtime.background.owner import surely_alive, surely_dead
-from nbmastra.runtime.background.record import BackgroundTask, TaskList, now_text, task_chunk
-from nbmastra.runtime.background.states import TERMINAL, TaskStatus, may_move
+from nbmastra.runtime.background.record import BackgroundTask, TaskList
+from nbmastra.runtime.background.states import LIVE, TERMINAL
+from nbmastra.runtime.background.task_changes import Add, Changes, Move, Output, TakeOver, plain_text
 from nbmastra.runtime.database import TASK_ATTEMPTS, TASK_EVENTS, TASKS
 from nbmastra.runtime.store import Store
 
-__all__ = ["TaskStore"]
+__all__ = ["Change", "Claim", "TaskStore"]
 
+_CHANGING = ("status", "started_at", "suspended_at", "completed_at", "owner")
 _COLUMNS = (
     "id",
-    "status",
     "agent_id",
     "tool_name",
     "tool_call_id",
@@ -28,10 +29,7 @@ _COLUMNS = (
     "resource_id",
     "run_id",
     "created_at",
-    "started_at",
-    "suspended_at",
-    "completed_at",
-    "owner",
+    *_CHANGING,
 )
 _BODY = (
     "tool_call_id",  # again, as it is: columns have texts that every database takes
@@ -45,6 +43,37 @@ _BODY = (
     "resume_data",
     "resumed",
 )
+_MANY = 500  # a statement's parameters have a limit
+_INSERT = sa.insert(TASKS)
+_UPDATE = (
+    sa.update(TASKS)
+    .where(TASKS.c.id == sa.bindparam("of"))
+    .values({name: sa.bindparam(name) for name in (*_CHANGING, "lease_until", "ready_at", "body")})
+)
+_END = (
+    sa.update(TASK_ATTEMPTS)
+    .where(TASK_ATTEMPTS.c.task_id == sa.bindparam("of"), TASK_ATTEMPTS.c.ended_at.is_(None))
+    .values(ended_at=sa.bindparam("ended_at"), ended_as=sa.bindparam("ended_as"))
+)
+# A program that writes holds this until its commit. So positions of events, which are given at the insertion but seen
+# at the commit, are seen in their order, as in SQLite, and two programs never wait for each other's rows. The database
+# says what time it is: clocks of kernels may differ.
+_TURN = sa.text("SELECT extract(epoch FROM clock_timestamp()) FROM (SELECT pg_advisory_xact_lock(7236352)) AS turn")
+_CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Take pending tasks of known (agent, tool), oldest first, as far as there is room; they run from now on."""
+
+    known: Collection[tuple[str, str]]
+    room: int
+    room_of: dict[str, int]
+    per_agent: int
+    lease_s: float
+
+
+Change = Add | Move | Output | TakeOver | Claim
 
 
 class TaskStore:
@@ -54,18 +83,36 @@ class TaskStore:
         self.store = store
         self.owner = owner
 
-    def add(self, task: BackgroundTask) -> BackgroundTask:
-        """Keep a new task; one with a known id is given as it is."""
+    def apply(self, changes: Sequence[Change]) -> list[Any]:
+        """Make changes in one transaction, in their order, claims after all others; gives what each gives.
+
+        Add: the task. Move, TakeOver: `Moved` or None. Claim: a list of `Moved`.
+        """
+        about = {plain_text(change.task_id) for change in changes if not isinstance(change, Claim)}
         with self.store.transaction(write=True) as connection:
-            known = _get(connection, task.id)
-            if known is None:
-                connection.execute(sa.insert(TASKS).values({**_row(task), "ready_at": 0.0}))
-            return known or task
+            now = self._turn(connection)
+            made = Changes(self.owner, now, _read(connection, about))
+            for one in changes:
+                if isinstance(one, Move | Output) and one.kept is not None:
+                    made.kept_outputs[plain_text(one.task_id)] = _outputs(connection, one.task_id)
+            given: list[Any] = [None if isinstance(one, Claim) else one.apply(made) for one in changes]
+            _write(connection, made)
+            for number, change in enumerate(changes):
+                if isinstance(change, Claim):
+                    claimed = Changes(self.owner, now, {})
+                    given[number] = [claimed.claim(task, change.lease_s) for task in _waiting(connection, change, now)]
+                    _write(connection, claimed)
+        return given
 
     def get(self, task_id: str) -> BackgroundTask | None:
         """A task; None if there is none of that id."""
         with self.store.transaction(write=False) as connection:
             return _get(connection, task_id)
+
+    def get_many(self, ids: Collection[str]) -> dict[str, BackgroundTask]:
+        """Tasks by id, as events name them; without those that there are none of."""
+        with self.store.transaction(write=False) as connection:
+            return _read(connection, ids)
 
     def find(
         self,
@@ -81,7 +128,7 @@ class TaskStore:
         per_page: int | None = None,
     ) -> TaskList:
         """Tasks whose columns have these values. `from_date` is within the range, `to_date` not."""
-        where = [TASKS.c[name] == _plain(value) for name, value in equal.items() if value is not None]
+        where = [TASKS.c[name] == plain_text(value) for name, value in equal.items() if value is not None]
         if statuses:
             where.append(TASKS.c.status.in_(statuses))
         if from_date is not None:
@@ -97,80 +144,22 @@ class TaskStore:
             total = connection.execute(sa.select(sa.func.count()).select_from(TASKS).where(*where)).scalar() or 0
             return TaskList([_task(row) for row in connection.execute(query).mappings()], total)
 
-    def claim(
-        self, known: Collection[tuple[str, str]], room: int, room_of: dict[str, int], per_agent: int, lease_s: float
-    ) -> list[tuple[BackgroundTask, list[Chunk]]]:
-        """Take pending tasks of known (agent, tool), oldest first, as far as there is room; they run from now on."""
-        taken: list[tuple[BackgroundTask, list[Chunk]]] = []
-        waiting = sa.select(TASKS).where(TASKS.c.status == "pending", TASKS.c.ready_at <= time.time())
-        waiting = waiting.order_by(TASKS.c.position).with_for_update(skip_locked=True)
-        with self.store.transaction(write=True) as connection:
-            rows: list[sa.RowMapping] = []
-            for agent in {agent for agent, _ in known}:
-                tools = [tool for owner, tool in known if owner == agent]
-                of_agent = waiting.where(TASKS.c.agent_id == _plain(agent), TASKS.c.tool_name.in_(tools))
-                most = min(room, room_of.get(agent, per_agent))
-                rows += connection.execute(of_agent.limit(max(most, 0))).mappings()
-            for row in sorted(rows, key=lambda row: row["position"])[:room]:
-                task, now = _task(row), now_text()
-                task = task.with_changes(status="running", started_at=now, suspended_at=None, owner=self.owner)
-                chunks = self._write(connection, task, lease_until=time.time() + lease_s)
-                attempt = {"task_id": task.id, "owner": self.owner, "started_at": now}
-                connection.execute(sa.insert(TASK_ATTEMPTS).values(attempt))
-                taken.append((task, chunks))
-        return taken
-
-    def move(
-        self,
-        task_id: str,
-        act: str,
-        to: TaskStatus,
-        *,
-        mine: bool = False,
-        ready_at: float = 0.0,
-        output: Sequence[dict[str, Any]] = (),
-        **changes: Any,
-    ) -> tuple[BackgroundTask, list[Chunk]] | None:
-        """Change a task's state, with its chunks; None if the table of states, or another owner, doesn't allow it.
-
-        mine: only if this manager runs it, so that a late result of one whose lease ran out is nothing.
-        """
-        with self.store.transaction(write=True) as connection:
-            task = _get(connection, task_id, lock=True)
-            if task is None or not may_move(task.status, to, act) or (mine and task.owner != self.owner):
-                return None
-            chunks = self._output(connection, task, output) if output else []
-            was_running = task.status == "running"
-            if to in TERMINAL:
-                changes["completed_at"] = now_text()
-            elif to == "suspended":
-                changes["suspended_at"] = now_text()
-            made = task.with_changes(status=to, owner=None, **changes)
-            chunks += self._write(connection, made, ready_at=ready_at)
-            if was_running:
-                where = (TASK_ATTEMPTS.c.task_id == task_id, TASK_ATTEMPTS.c.ended_at.is_(None))
-                ended = {"ended_at": now_text(), "ended_as": act if to == "pending" else to}
-                connection.execute(sa.update(TASK_ATTEMPTS).where(*where).values(ended))
-            return made, chunks
-
-    def write_output(self, task: BackgroundTask, output: Sequence[dict[str, Any]]) -> None:
-        """Keep what a running task's tool wrote; nothing once it isn't this manager's any more."""
-        with self.store.transaction(write=True) as connection:
-            now = _get(connection, task.id)
-            if now is not None and now.owner == self.owner:
-                self._output(connection, task, output)
-
-    def renew(self, lease_s: float) -> set[str]:
-        """Prolong the lease of what this manager runs; gives the ids of these tasks."""
+    def renew(self, lease_s: float) -> list[BackgroundTask]:
+        """Prolong the lease of what this manager runs; gives these tasks."""
         where = (TASKS.c.owner == self.owner, TASKS.c.status == "running")
+        with self.store.transaction(write=False) as connection:
+            if connection.execute(sa.select(TASKS.c.id).where(*where).limit(1)).first() is None:
+                return []
         with self.store.transaction(write=True) as connection:
-            connection.execute(sa.update(TASKS).where(*where).values(lease_until=time.time() + lease_s))
-            return set(connection.scalars(sa.select(TASKS.c.id).where(*where)))
+            until = self._turn(connection) + lease_s
+            connection.execute(sa.update(TASKS).where(*where).values(lease_until=until))
+            return [_task(row) for row in connection.execute(sa.select(TASKS).where(*where)).mappings()]
 
     def give_up(self) -> None:
         """Leave all that this manager runs to others, though its process lives."""
         where = (TASKS.c.owner == self.owner, TASKS.c.status == "running")
         with self.store.transaction(write=True) as connection:
+            self._turn(connection)
             connection.execute(sa.update(TASKS).where(*where).values(owner="nobody", lease_until=0.0))
 
     def left_behind(self) -> list[BackgroundTask]:
@@ -178,29 +167,13 @@ class TaskStore:
         query = sa.select(TASKS).where(TASKS.c.status == "running", TASKS.c.owner != self.owner)
         with self.store.transaction(write=False) as connection:
             rows = connection.execute(query).mappings().all()
-        now = time.time()
+            now = self._clock(connection) if rows else 0.0
         dead = [
             row
             for row in rows
             if surely_dead(row["owner"]) or (row["lease_until"] < now and not surely_alive(row["owner"]))
         ]
         return [_task(row) for row in dead]
-
-    def take_over(self, task: BackgroundTask) -> tuple[BackgroundTask, list[Chunk]] | None:
-        """Of a task that was left behind: try again if it may, else it has failed. None if another was faster."""
-        with self.store.transaction(write=True) as connection:
-            now = _get(connection, task.id, lock=True)
-            if now is None or now.status != "running" or now.owner != task.owner:
-                return None
-            ended: dict[str, Any] = {"ended_at": now_text(), "ended_as": "left behind"}
-            where = (TASK_ATTEMPTS.c.task_id == task.id, TASK_ATTEMPTS.c.ended_at.is_(None))
-            connection.execute(sa.update(TASK_ATTEMPTS).where(*where).values(ended))
-            if now.retry_count < now.max_retries:
-                made = now.with_changes(status="pending", owner=None, retry_count=now.retry_count + 1)
-            else:
-                error = {"message": "the kernel that ran it ended before the task did", "stack": ""}
-                made = now.with_changes(status="failed", owner=None, error=error, completed_at=now_text())
-            return made, self._write(connection, made)
 
     def attempts(self, task_id: str) -> list[dict[str, Any]]:
         """The attempts of a task, oldest first: owner, started_at, ended_at, ended_as."""
@@ -225,11 +198,11 @@ class TaskStore:
         told = [(row["task_id"], json.loads(row["body"])) for row in rows if row["origin"] != self.owner]
         return (rows[-1]["position"] if rows else after), told
 
-    def live(self, known: Collection[tuple[str, str]]) -> bool:
-        """Whether there is a task of these (agent, tool) that hasn't ended."""
-        query = sa.select(TASKS.c.agent_id, TASKS.c.tool_name).where(TASKS.c.status.not_in(TERMINAL)).distinct()
+    def live(self, known: Collection[tuple[str, str]]) -> set[str]:
+        """The states of tasks of these (agent, tool) that haven't ended."""
+        query = sa.select(TASKS.c.agent_id, TASKS.c.tool_name, TASKS.c.status).where(TASKS.c.status.in_(LIVE))
         with self.store.transaction(write=False) as connection:
-            return any((row[0], row[1]) in known for row in connection.execute(query))
+            return {row[2] for row in connection.execute(query.distinct()) if (row[0], row[1]) in known}
 
     def clean(self, completed_before: str, failed_before: str) -> int:
         """Forget tasks that ended before, with attempts and chunks; gives how many."""
@@ -238,53 +211,92 @@ class TaskStore:
             sa.and_(TASKS.c.status.in_(TERMINAL - {"completed"}), TASKS.c.completed_at < failed_before),
         )
         with self.store.transaction(write=True) as connection:
+            self._turn(connection)
             ids = sa.select(TASKS.c.id).where(old)
             for table in (TASK_EVENTS, TASK_ATTEMPTS):
                 connection.execute(sa.delete(table).where(table.c.task_id.in_(ids)))
             return connection.execute(sa.delete(TASKS).where(old)).rowcount
 
-    def _write(
-        self, connection: sa.Connection, task: BackgroundTask, *, lease_until: float | None = None, ready_at: float = 0
-    ) -> list[Chunk]:
-        row = {**_row(task), "lease_until": lease_until, "ready_at": ready_at}
-        connection.execute(sa.update(TASKS).where(TASKS.c.id == task.id).values(row))
-        chunk = task_chunk(task)
-        if chunk is None:
-            return []
-        self._keep(connection, task, chunk)
-        return [chunk]
+    def _turn(self, connection: sa.Connection) -> float:
+        """Wait until no other program writes tasks; gives the database's time, in seconds since 1970."""
+        if self.store.address.is_sqlite:  # its write transaction keeps others out already
+            return time.time()
+        return float(connection.execute(_TURN).scalar_one())
 
-    def _output(self, connection: sa.Connection, task: BackgroundTask, output: Sequence[dict[str, Any]]) -> list[Chunk]:
-        for one in output:
-            self._keep(connection, task, task_chunk(task, one))
-        return []  # told already, when it was written
-
-    def _keep(self, connection: sa.Connection, task: BackgroundTask, chunk: Chunk) -> None:
-        if not self.store.address.is_sqlite:
-            # Positions are given at the insertion, but seen at the commit: in order of one another only if there is
-            # one writer at a time, as in SQLite. Rows are locked before, so that two never wait for each other.
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7236352)"))
-        row = {"task_id": task.id, "origin": self.owner, "body": json.dumps(chunk.to_wire())}
-        connection.execute(sa.insert(TASK_EVENTS).values(row))
+    def _clock(self, connection: sa.Connection) -> float:
+        return time.time() if self.store.address.is_sqlite else float(connection.execute(_CLOCK).scalar_one())
 
 
-def _get(connection: sa.Connection, task_id: str, *, lock: bool = False) -> BackgroundTask | None:
-    query = sa.select(TASKS).where(TASKS.c.id == _plain(task_id))
-    row = connection.execute(query.with_for_update() if lock else query).mappings().first()
-    return None if row is None else _task(row)
+def _read(connection: sa.Connection, ids: Collection[str]) -> dict[str, BackgroundTask]:
+    found: dict[str, BackgroundTask] = {}
+    wanted = list(ids)
+    for begin in range(0, len(wanted), _MANY):
+        query = sa.select(TASKS).where(TASKS.c.id.in_(wanted[begin : begin + _MANY]))
+        found |= {row["id"]: _task(row) for row in connection.execute(query).mappings()}
+    return found
+
+
+def _outputs(connection: sa.Connection, task_id: str) -> int:
+    """How many outputs of a task's newest attempt are kept."""
+    query = sa.select(TASK_EVENTS.c.body).where(TASK_EVENTS.c.task_id == plain_text(task_id))
+    count = 0
+    for body in connection.scalars(query.order_by(TASK_EVENTS.c.position.desc())):
+        if json.loads(body)["type"] != "background-task-output":
+            break
+        count += 1
+    return count
+
+
+def _write(connection: sa.Connection, changes: Changes) -> None:
+    if changes.new:
+        connection.execute(_INSERT, [{**_row(changes.tasks[key]), "ready_at": 0.0} for key in changes.new])
+    if changes.changed:
+        rows = [
+            {
+                **_changing(changes.tasks[key]),
+                "of": key,
+                "lease_until": about["lease_until"],
+                "ready_at": about["ready_at"],
+            }
+            for key, about in changes.changed.items()
+        ]
+        connection.execute(_UPDATE, rows)
+    if changes.begun:
+        connection.execute(sa.insert(TASK_ATTEMPTS), changes.begun)
+    if changes.ended:
+        connection.execute(_END, changes.ended)
+    if changes.events:
+        connection.execute(sa.insert(TASK_EVENTS), changes.events)
+
+
+def _waiting(connection: sa.Connection, claim: Claim, now: float) -> list[BackgroundTask]:
+    query = sa.select(TASKS).where(TASKS.c.status == "pending", TASKS.c.ready_at <= now).order_by(TASKS.c.position)
+    rows: list[sa.RowMapping] = []
+    for agent in {agent for agent, _ in claim.known}:
+        tools = [tool for owner, tool in claim.known if owner == agent]
+        of_agent = query.where(TASKS.c.agent_id == plain_text(agent), TASKS.c.tool_name.in_(tools))
+        most = min(claim.room, claim.room_of.get(agent, claim.per_agent))
+        if most > 0:
+            rows += connection.execute(of_agent.limit(most)).mappings()
+    return [_task(row) for row in sorted(rows, key=lambda row: row["position"])[: claim.room]]
+
+
+def _get(connection: sa.Connection, task_id: str) -> BackgroundTask | None:
+    return _read(connection, [plain_text(task_id)]).get(plain_text(task_id))
 
 
 def _row(task: BackgroundTask) -> dict[str, Any]:
-    row = {name: _plain(getattr(task, name)) for name in _COLUMNS}
-    return {**row, "body": json.dumps({name: getattr(task, name) for name in _BODY})}
+    row = {name: plain_text(getattr(task, name)) for name in _COLUMNS}
+    return {**row, "body": _body(task)}
+
+
+def _changing(task: BackgroundTask) -> dict[str, Any]:
+    return {**{name: getattr(task, name) for name in _CHANGING}, "body": _body(task)}
+
+
+def _body(task: BackgroundTask) -> str:
+    return json.dumps({name: getattr(task, name) for name in _BODY})
 
 
 def _task(row: sa.RowMapping) -> BackgroundTask:
     return BackgroundTask(**{**{name: row[name] for name in _COLUMNS}, **json.loads(row["body"])})
-
-
-def _plain(value: Any) -> Any:
-    """A text that every database takes: models choose some of them."""
-    if not isinstance(value, str):
-        return value
-    return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")

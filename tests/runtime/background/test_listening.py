@@ -81,7 +81,7 @@ def test_a_listener_that_comes_while_the_watch_is_being_given_up_is_watched_for(
 ) -> None:
     asked, go_on, live = threading.Event(), threading.Event(), here.tasks.live
 
-    def slowly(known: set[tuple[str, str]]) -> bool:
+    def slowly(known: set[tuple[str, str]]) -> set[str]:
         asked.set()
         go_on.wait(10)
         return live(known)
