@@ -60,15 +60,17 @@ class Feed:
         self.closed.set()
 
 
-def engine_tasks() -> dict[str, str]:
-    """What runs on the engine's loop, this question aside: names, and where each stands."""
+def engine_tasks(settle_s: float = 0.0) -> dict[str, str]:
+    """What runs on the engine's loop, this question aside, and doesn't end by itself: names, and where each stands."""
 
     async def names() -> dict[str, str]:
         me = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not me]
-        return {task.get_name(): repr(task) for task in tasks if "run_portal" not in repr(task)}
+        tasks = [task for task in asyncio.all_tasks() if task is not me and "run_portal" not in repr(task)]
+        if tasks and settle_s:
+            await asyncio.wait(tasks, timeout=settle_s)
+        return {task.get_name(): repr(task) for task in tasks if not task.done()}
 
-    return get_engine().start(names).result(5)
+    return get_engine().start(names).result(settle_s + 5)
 
 
 @pytest.fixture
@@ -76,4 +78,4 @@ def nothing_stays_behind() -> Iterator[None]:
     """After each test: no task of a run, no reader's thread; what an earlier test left has failed that test."""
     before = engine_tasks()
     yield
-    assert [where for name, where in engine_tasks().items() if name not in before] == []
+    assert [where for name, where in engine_tasks(3.0).items() if name not in before] == []
