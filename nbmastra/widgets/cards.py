@@ -21,7 +21,7 @@ from nbmastra.widgets.markdown import escape
 from nbmastra.widgets.questions import ApprovalQuestion, DataQuestion
 from nbmastra.widgets.stage import Stage
 
-__all__ = ["Card", "Facts", "facts_of"]
+__all__ = ["MAX_COPY", "MAX_OUTPUTS", "Card", "Facts", "error_html", "facts_of"]
 
 MAX_OUTPUTS = 200
 MAX_COPY = 1_000_000
@@ -302,7 +302,7 @@ class _Result:
         doc = self._doc
         if facts.error is not None:
             doc.set_text(self._words, "Error")
-            doc.set_html(self._node, _error(facts.error))
+            doc.set_html(self._node, error_html(facts.error))
             return
         shown = json_tree.result(facts.result, f"Result of {one_line(facts.name, 80)}", whole=self._whole)
         doc.set_text(self._words, f"Result, {shown.words}" if shown.words else "Result")
@@ -350,7 +350,8 @@ class _Outputs:
         self._count = len(outputs)
 
 
-def _error(error: ErrorInfo) -> str:
+def error_html(error: ErrorInfo) -> str:
+    """What an error says, and what else it tells."""
     html = f'<pre class="nbm-pre">{escape(error.message[:5000])}</pre>'
     details = {k: v for k, v in as_dict(error.details).items() if k not in ("message", "name") and v not in (None, "")}
     return html + json_tree.tree(details, label="Details") if details else html

@@ -12,7 +12,7 @@ from nbmastra.widgets.json_tree import tree
 from nbmastra.widgets.live import Act
 from nbmastra.widgets.stage import Stage
 
-__all__ = ["ApprovalQuestion", "DataQuestion", "form_data"]
+__all__ = ["ApprovalQuestion", "DataQuestion", "ask_fields", "asked_words", "form_data", "simple_fields"]
 
 
 class _Question:
@@ -97,7 +97,7 @@ class DataQuestion(_Question):
     """Which data does it need? A form from the resume schema, or a field for JSON."""
 
     def __init__(self, stage: Stage, parent: str, call: ToolCall | WorkflowStep) -> None:
-        super().__init__(stage, parent, call, f"{call.tool_name} waits for input", _asked(call.suspend_payload))
+        super().__init__(stage, parent, call, f"{call.tool_name} waits for input", asked_words(call.suspend_payload))
         doc = stage.doc
         payload: Any = call.suspend_payload
         if isinstance(payload, dict):
@@ -107,38 +107,32 @@ class DataQuestion(_Question):
         if "resume" not in stage.can:
             self._only("This run can't be answered from here.")
             return
-        self._fields = _simple_fields(call.resume_schema)
+        self._fields = simple_fields(call.resume_schema)
         form = doc.add(self._node, "form")
-        if self._fields is None:
-            self._add_field(form, "json", "Answer as JSON", {"type": "object"}, required=True)
-        for name, schema in (self._fields or {}).items():
-            self._add_field(form, name, str(schema.get("title") or name), schema, required=_required(call, name))
+        for asked in ask_fields(call.resume_schema):
+            self._add_field(form, asked)
         row = doc.add(form, "div", "nbm-actions")
         stage.on(self._button(row, "Resume", "resume", "nbm-btn nbm-btn--primary"), self._resume)
 
-    def _add_field(self, form: str, name: str, label: str, schema: dict[str, Any], *, required: bool) -> None:
-        doc = self._stage.doc
+    def _add_field(self, form: str, asked: dict[str, Any]) -> None:
+        doc, kind = self._stage.doc, asked["kind"]
         row = doc.add(form, "div", "nbm-field")
         id = f"field-{row}"
-        doc.add(row, "label", text=one_line(label, 80), attrs={"for": id})
-        attrs = {"id": id, "name": name, "aria-describedby": f"hint-{row}"}
-        kind, choices = schema.get("type"), schema.get("enum")
-        if isinstance(choices, list):
+        doc.add(row, "label", text=asked["label"], attrs={"for": id})
+        attrs: dict[str, str] = {"id": id, "name": asked["name"], "aria-describedby": f"hint-{row}"}
+        if kind == "choice":
             select = doc.add(row, "select", "nbm-input", attrs=attrs)
-            for choice in cast("list[Any]", choices)[:200]:
-                doc.add(select, "option", text=one_line(str(choice)), attrs={"value": json.dumps(choice)})
-        elif kind == "boolean":
+            for words, value in asked["choices"]:
+                doc.add(select, "option", text=words, attrs={"value": value})
+        elif kind == "check":
             doc.add(row, "input", "nbm-input", attrs={**attrs, "type": "checkbox"})
-        elif kind in ("object", "array", None):
+        elif kind == "json":
             doc.add(row, "textarea", "nbm-input", attrs={**attrs, "rows": "4", "spellcheck": "false"})
         else:
-            mode = "decimal" if kind in ("number", "integer") else "text"
-            default = schema.get("default")
-            start = {"value": str(default)} if isinstance(default, str | int | float) else {}
+            mode = "decimal" if kind == "number" else "text"
+            start = {"value": asked["value"]} if asked["value"] else {}
             doc.add(row, "input", "nbm-input", attrs={**attrs, "type": "text", "inputmode": mode, **start})
-        hints = [one_line(str(schema.get("description") or "")), _bounds(schema), "required" if required else ""]
-        hint = ", ".join(filter(None, hints))
-        doc.add(row, "span", "nbm-field__hint", text=hint, attrs={"id": f"hint-{row}"})
+        doc.add(row, "span", "nbm-field__hint", text=asked["hint"], attrs={"id": f"hint-{row}"})
 
     def _resume(self, act: Act) -> None:
         try:
@@ -153,7 +147,8 @@ class DataQuestion(_Question):
 _WORDS = ("question", "message", "reason")
 
 
-def _asked(payload: Any) -> str:
+def asked_words(payload: Any) -> str:
+    """The question in what a tool was suspended with; "" if there are no words."""
     if isinstance(payload, str):
         return payload[:1000]
     if isinstance(payload, dict):
@@ -163,7 +158,7 @@ def _asked(payload: Any) -> str:
     return ""
 
 
-def _simple_fields(schema: dict[str, Any] | None) -> dict[str, dict[str, Any]] | None:
+def simple_fields(schema: dict[str, Any] | None) -> dict[str, dict[str, Any]] | None:
     """The schema's properties if a form can ask for them; None if only JSON will do."""
     properties = (schema or {}).get("properties")
     if not isinstance(properties, dict) or not properties or len(cast("dict[str, Any]", properties)) > 20:
@@ -174,9 +169,37 @@ def _simple_fields(schema: dict[str, Any] | None) -> dict[str, dict[str, Any]] |
     return None
 
 
-def _required(call: ToolCall | WorkflowStep, name: str) -> bool:
-    names = (call.resume_schema or {}).get("required")
-    return isinstance(names, list) and name in names
+def ask_fields(schema: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The fields of the form that asks for the data: name, label, kind, hint, value, choices as words and JSON.
+
+    kind: choice, check, json, number or text. Without a schema that a form can ask for, one field takes JSON.
+    """
+    fields = simple_fields(schema)
+    if fields is None:
+        return [_field("json", "Answer as JSON", {"type": "object"}, required=True)]
+    names = (schema or {}).get("required")
+    needed = cast("list[Any]", names) if isinstance(names, list) else []
+    return [_field(name, str(s.get("title") or name), s, required=name in needed) for name, s in fields.items()]
+
+
+_KINDS = {"boolean": "check", "object": "json", "array": "json", "number": "number", "integer": "number"}
+
+
+def _field(name: str, label: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
+    type, choices, default = schema.get("type"), schema.get("enum"), schema.get("default")
+    kind = {"boolean": "check", "object": "json", "array": "json", "number": "number", "integer": "number"}.get(
+        str(type)
+    )
+    listed = cast("list[Any]", choices)[:200] if isinstance(choices, list) else []
+    hints = [one_line(str(schema.get("description") or "")), _bounds(schema), "required" if required else ""]
+    return {
+        "name": name,
+        "label": one_line(label, 80),
+        "kind": "choice" if isinstance(choices, list) else kind,
+        "choices": [[one_line(str(choice)), json.dumps(choice)] for choice in listed],
+        "hint": ", ".join(filter(None, hints)),
+        "value": str(default) if isinstance(default, str | int | float) else "",
+    }
 
 
 def _bounds(schema: dict[str, Any]) -> str:
