@@ -1,0 +1,249 @@
+"""`FollowingWidget`: a data widget that follows a run, what goes on from it after an answer, and a replay's moves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Mapping
+
+import anyio
+
+from nbmastra.engine import Job, get_engine
+from nbmastra.output import MastraModelOutput
+from nbmastra.recording import ReplayedOutput
+from nbmastra.widgets.data import DataWidget, Rows
+from nbmastra.widgets.header import agent_name, status_of
+from nbmastra.widgets.icons import look
+from nbmastra.widgets.pacing import Pacer
+from nbmastra.widgets.placement import Placement, show_bundle, widget_view
+
+__all__ = ["FollowingWidget"]
+
+_log = logging.getLogger(__name__)
+
+
+class FollowingWidget(DataWidget):
+    """Subclasses override `restart`, `leg` and `draw`, which are called on one thread at a time, and `snapshot`.
+
+    Shown in a cell while the run goes on, it is replaced by plain output at its end, and freed; of a run that is over
+    or is a replay it stays, and the plain output stands below, folded.
+    """
+
+    interval_s = 0.05
+    """How often it is drawn at most."""
+    what = "Timeline"
+
+    def __init__(self, out: MastraModelOutput) -> None:
+        self.out = self.first = out
+        self.ended = threading.Event()
+        """Set when a run of the chain is over and drawn."""
+        self._offset = 0.0
+        self._placement = Placement()
+        self._below = Placement()
+        self._replaced = False
+        self._job: Job[None] | None = None
+        whole = out.done
+        super().__init__()
+        if isinstance(out, ReplayedOutput):
+            self._watch_replay(out)
+        if whole:
+            with self.change() as rows:
+                self._draw(rows)
+            self.ended.set()
+            self._watch_next()
+        else:
+            self._watch()
+
+    # --- for subclasses ---------------------------------------------------------------------------------------------
+
+    def restart(self, rows: Rows) -> None:
+        """Forget what was drawn: the run begins anew."""
+        raise NotImplementedError
+
+    def leg(self, out: MastraModelOutput, offset: float) -> None:
+        """A run begins, `offset` seconds after the first one of its chain."""
+        raise NotImplementedError
+
+    def draw(self, rows: Rows) -> None:
+        """Put what is new into the rows."""
+        raise NotImplementedError
+
+    def snapshot(self) -> dict[str, str]:
+        """The run as it is, as plain output: text/html, text/markdown, text/plain."""
+        raise NotImplementedError
+
+    @property
+    def outs(self) -> list[MastraModelOutput]:
+        """The outputs that it follows, from the first to the newest."""
+        outs = [self.out]
+        while outs[0] is not self.first and outs[0].previous is not None:
+            outs.insert(0, outs[0].previous)
+        return outs
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the first run's start."""
+        return self._offset + self.out.elapsed_s
+
+    # --- drawing ----------------------------------------------------------------------------------------------------
+
+    def begin(self, rows: Rows) -> None:
+        """What it opens with; a finished run is drawn right after."""
+        out = self.out
+        if isinstance(out, ReplayedOutput):
+            rows.pace(self._rate, lambda: out.playback.position_s)
+        self.restart(rows)
+        self.leg(out, 0.0)
+        self._facts(rows)
+
+    def _facts(self, rows: Rows) -> None:
+        out, going = self.out, not self.out.done
+        status = status_of(out)
+        rows.facts(
+            title=agent_name(out),
+            status=status,
+            now_since=self.elapsed_s if going else None,
+            end=None if going else round(self.elapsed_s, 4),
+            news="" if going else f"Run of {agent_name(out)} {look(status).word.lower()}",
+        )
+
+    def _draw(self, rows: Rows) -> None:
+        try:
+            self.draw(rows)
+        except Exception:  # a view that can't draw something must not take the run with it
+            _log.exception("a part of the run could not be drawn")
+        self._facts(rows)
+
+    def _watch(self) -> None:
+        self._job = get_engine().start(self._pump)
+
+    async def _pump(self) -> None:
+        out, seen = self.out, 0
+        over = anyio.Event()
+        out.on_done(over.set)
+
+        async def news() -> bool:
+            nonlocal seen
+            if seen:
+                await out.log.wait(seen)
+            closed, seen = out.log.closed, max(1, len(out.log.items))
+            return not closed
+
+        await Pacer(self._frame, news, over.wait, interval=self.interval_s).pump()
+        self._watch_next()
+
+    def _frame(self) -> None:
+        with self.change() as rows:
+            self._draw(rows)
+        if self.out.done:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            if isinstance(self.out, ReplayedOutput):
+                return  # the end is a place like any other: one may go back
+            waits = bool(self.out.waiting and self.out.control.can)
+            shown = self._placement.replace(self.snapshot(), widget_view(self) if waits else None)
+            if shown and not waits:
+                self._replaced = True
+        except Exception:
+            _log.exception("the view could not be replaced by its snapshot")
+        finally:
+            self.ended.set()
+
+    # --- the chain --------------------------------------------------------------------------------------------------
+
+    def _watch_next(self) -> None:
+        if self.out.next is not None:
+            self._follow(self.out.next)
+            return
+        if self.out.status != "suspended":
+            return
+        here = weakref.ref(self)  # a suspended run may live long, the view need not
+
+        def follow(out: MastraModelOutput) -> None:
+            view = here()
+            if view is not None and view.comm is not None:
+                view._follow(out)
+
+        self.out.on_next(follow)
+
+    def _follow(self, out: MastraModelOutput) -> None:
+        with self.change():
+            since = (out.created_at - self.first.created_at).total_seconds()
+            self._offset = max(self.elapsed_s, since)
+            self.out = out
+            self.leg(out, self._offset)
+            self.ended.clear()
+            self._placement.go_on()
+        self._watch()
+
+    # --- a replay ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _rate(self) -> float:
+        player = self.out.playback if isinstance(self.out, ReplayedOutput) else None
+        if player is None:
+            return 1.0
+        return 0.0 if player.paused or player.at_end else player.speed or 1.0
+
+    def _watch_replay(self, out: ReplayedOutput) -> None:
+        here = weakref.ref(self)
+
+        def moved() -> None:
+            view = here()
+            if view is not None and view.comm is not None:
+                view._move(out.playback.out)
+
+        out.playback.on_change(moved)
+
+    def _move(self, out: ReplayedOutput) -> None:
+        """The replay is in another place, or has another pace; on the engine's loop."""
+        back = out is not self.out
+        with self.change() as rows:
+            if back:
+                if self._job is not None:
+                    self._job.cancel()
+                self.out = self.first = out
+                self.restart(rows)
+                self.leg(out, 0.0)
+            rows.pace(self._rate)
+            self._draw(rows)
+        if back:
+            self.ended.clear()
+            self._watch()
+
+    # --- shown ------------------------------------------------------------------------------------------------------
+
+    def _ipython_display_(self) -> None:
+        stays = self.out.done or isinstance(self.out, ReplayedOutput)
+        if not (self._below if stays else self._placement).add(widget_view(self), repr(self)):
+            self._replaced = True  # the run ended in between: its plain output is shown already
+        if stays:
+            show_bundle(self._folded())
+
+    def _folded(self) -> Mapping[str, str]:
+        """The plain output, folded: what a notebook without its kernel still shows."""
+        bundle = self.snapshot()
+        summary = f'<summary style="cursor:pointer;padding:4px 0">{self.what} as plain output</summary>'
+        html = f'<details style="font-size:13px">{summary}{bundle["text/html"]}</details>'
+        return {**bundle, "text/html": html}
+
+    def on_gone(self) -> None:
+        """The page removed the view; if the snapshot stands in its place, it is no longer needed."""
+        if self._replaced:
+            get_engine().start(self._leave)
+
+    async def _leave(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the view from every display and stop drawing; the run goes on."""
+        if self._job is not None:
+            self._job.cancel()
+            self._job = None
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {agent_name(self.out)}, {look(status_of(self.out)).word.lower()}>"

@@ -1,0 +1,643 @@
+// Draws a timeline: rows are lanes ({kind, name, depth, status, spans: [[kind, start, end]], first, in, out, …}), times are
+// seconds since the run's start, an end of null is still open. Only lanes in the window exist: as rows for name, focus
+// and screen readers, as shapes of one SVG behind them. Zoom, pan and what the pointer is on are the view's own.
+
+const SVG = "http://www.w3.org/2000/svg";
+const NICE = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 4, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1200, 1800];
+const HOURS = 3600;
+const NARROWEST_S = 0.002;
+const BEYOND = 8; // lanes kept on either side of the window
+const FAILED = new Set(["failed", "error", "timed_out", "tripwire"]);
+const STOPPED = new Set(["cancelled", "denied", "skipped"]);
+const MARKED = new Set(["failed", "timed_out", "tripwire", "suspended", "cancelled", "running"]); // tones that a label shows
+const KINDS = { turn: "turn", step: "step", tool: "tool", agent: "agent", "workflow-step": "workflow step", task: "background task" };
+const LEGEND = [
+  ["turn", "turn", ["turn"]],
+  ["step", "step", ["step"]],
+  ["tool", "tool or agent", ["tool", "agent", "workflow-step"]],
+  ["task", "background task", ["task"]],
+  ["wait", "waiting", ["wait", "queued"]],
+  ["suspended", "suspended", ["suspended"]],
+  ["failed", "failed", ["failed"]],
+  ["first", "first token", ["first"]],
+];
+
+function makeView(store, model, el, prefix) {
+  return new TimelineView(store, el, prefix);
+}
+
+class TimelineView {
+  constructor(store, el, prefix) {
+    this.store = store;
+    this.prefix = prefix;
+    this.view = null; // {from, to}; null is the whole run
+    this.follows = false; // the right edge of a zoomed view stays where the run is
+    this.active = null; // key of the lane that the keyboard is on
+    this.hovered = null;
+    this.pointerX = 0;
+    this.shown = new Map(); // key → row element
+    this.index = new Map();
+    this.frames = new Frames(() => this.draw());
+    this.build(el);
+    this.listening = new AbortController();
+    this.listen({ signal: this.listening.signal });
+    this.sizes = new ResizeObserver(() => this.frames.ask());
+    this.sizes.observe(this.root);
+    this.reorder();
+    this.changeFacts();
+    this.draw();
+  }
+
+  close() {
+    this.frames.close();
+    this.sizes.disconnect();
+    this.listening.abort();
+    clearTimeout(this.ticking);
+    this.root.remove();
+  }
+
+  change(keys, facts, order) {
+    if (order) this.reorder();
+    if (facts) this.changeFacts();
+    for (const key of keys) this.shown.get(key)?.row.setAttribute("data-stale", "");
+    this.frames.ask();
+  }
+
+  // ---- what there is ----
+
+  build(el) {
+    el.dataset.lmSuppressShortcuts = "true"; // JupyterLab has keys of its own
+    this.title = make("span.nbm-muted.nbm-ellipsis");
+    this.status = make("span");
+    this.metrics = make("dl.nbm-metrics");
+    const button = (words, name, icon, act) => {
+      const made = make(`button.nbm-btn${icon ? ".nbm-btn--icon" : ""}`, { type: "button", "aria-label": name, title: name });
+      made.append(icon ? drawIcon(icon) : words);
+      made.addEventListener("click", act);
+      return made;
+    };
+    this.out = button("", "Zoom out", '<path d="M3 8h10"/>', () => this.zoom(2));
+    this.in = button("", "Zoom in", '<path d="M8 3v10M3 8h10"/>', () => this.zoom(0.5));
+    this.fit = button("Fit", "Fit the whole run", "", () => this.show(null));
+    const zooms = make("span.nbm-btngroup", { role: "group", "aria-label": "Zoom" }, this.out, this.in, this.fit);
+    const bar = make("div.nbm-bar", {}, make("span.nbm-bar__title", {}, "Timeline"), this.title, this.status);
+    bar.append(make("span.nbm-spacer"), this.metrics, zooms);
+    this.axis = draw("svg", { class: "nbm-tl__axis", "aria-hidden": "true" });
+    this.picture = draw("svg", { class: "nbm-tl__draw", "aria-hidden": "true" });
+    this.space = make("div.nbm-tl__space", { role: "presentation" }, this.picture);
+    const about = "Arrow keys up and down move between lanes, left and right pan, plus and minus zoom, 0 shows all, Enter selects.";
+    const help = make("span.nbm-sr", { id: `${this.prefix}help` }, about);
+    this.scroll = make("div.nbm-tl__scroll", { role: "listbox", tabindex: "0", "aria-describedby": help.id }, this.space);
+    this.empty = make("div.nbm-empty", {}, make("p"), make("p"));
+    this.card = make("div.nbm-card", { hidden: true });
+    this.box = make("div.nbm-tl", {}, this.axis, this.scroll, this.empty, this.card, help);
+    this.legend = make("ul.nbm-legend", { "aria-label": "Legend" });
+    this.news = make("div.nbm-sr", { role: "status", "aria-live": "polite" });
+    const foot = make("div.nbm-bar.nbm-bar--foot", {}, this.legend);
+    this.root = make("div.nbm.nbm-timeline", { role: "group" }, bar, this.box, foot, this.news);
+    el.append(this.root);
+  }
+
+  listen(options) {
+    const on = (name, act, more = {}) => this.scroll.addEventListener(name, act, { ...options, ...more });
+    on("scroll", () => this.frames.ask(), { passive: true });
+    on("keydown", (event) => this.onKey(event));
+    on("focus", () => this.frames.ask());
+    on("blur", () => this.frames.ask());
+    on("wheel", (event) => this.onWheel(event), { passive: false });
+    on("pointerdown", (event) => this.onDown(event));
+    on("pointermove", (event) => this.onMove(event));
+    on("pointerup", (event) => this.onUp(event));
+    on("pointercancel", () => (this.grip = null));
+    on("pointerleave", () => this.hover(null));
+  }
+
+  reorder() {
+    const before = this.index;
+    this.index = new Map(this.store.order.map((key, place) => [key, place]));
+    for (const [key, { row }] of this.shown) {
+      if (this.index.has(key)) continue;
+      row.remove();
+      this.shown.delete(key);
+    }
+    const inUse = this.scroll.matches(":hover, :focus-visible");
+    if (this.atEnd && !inUse) this.wanted = Infinity;
+    else if (this.top && before.has(this.top)) {
+      const moved = (this.index.get(this.top) ?? before.get(this.top)) - before.get(this.top);
+      if (moved) this.wanted = (this.wanted ?? this.scroll.scrollTop) + moved * this.lane; // what is read stays where it is
+    }
+  }
+
+  changeFacts() {
+    const { title, status, news, selected, selectable } = this.store.facts;
+    setAttributes(this.root, { "aria-label": `Timeline of ${title}` });
+    setAttributes(this.scroll, { "aria-label": `Lanes of ${title}` });
+    setText(this.title, title);
+    putStatus(this.status, status);
+    if (this.status.firstChild?.localName === "svg" && look(status)[0] === "arc") {
+      this.status.firstChild.replaceWith(make("span.nbm-dot", { "aria-hidden": "true" }));
+    }
+    if (this.news.dataset.said !== undefined && this.news.dataset.said !== news) setText(this.news, news ?? "");
+    this.news.dataset.said = news ?? "";
+    if (selected !== this.selected) {
+      this.selected = selected;
+      if (this.index.has(selected)) this.reveal(selected);
+    }
+    this.selectable = selectable;
+    for (const { row } of this.shown.values()) row.setAttribute("data-stale", "");
+  }
+
+  // ---- time and place ----
+
+  get live() {
+    return this.store.facts.now_since != null;
+  }
+
+  get now() {
+    const { now_since, end } = this.store.facts;
+    return this.live ? this.store.seconds(now_since) : (end ?? 0);
+  }
+
+  // The whole run: a live one has room to grow in, so that the scale changes now and then only.
+  whole() {
+    const now = Math.max(this.now, 0.01);
+    if (!this.live) return { from: 0, to: now };
+    const step = niceStep(now / 6);
+    return { from: 0, to: Math.max(step, Math.ceil((now * 1.04) / step) * step) };
+  }
+
+  show(view, follows = false) {
+    const whole = this.whole();
+    if (view && view.to - view.from >= (whole.to - whole.from) * 0.999) view = null;
+    if (view) {
+      const width = Math.max(view.to - view.from, NARROWEST_S);
+      const from = Math.min(Math.max(view.from, whole.from), Math.max(whole.to - width, whole.from));
+      view = { from, to: from + width };
+    }
+    this.view = view;
+    this.follows = Boolean(view) && this.live && (follows || view.to >= this.now);
+    this.frames.ask();
+  }
+
+  zoom(factor, at) {
+    const { from, to } = this.range;
+    const middle = at ?? (this.live && this.follows ? to : (from + Math.min(to, Math.max(this.now, from))) / 2);
+    this.show({ from: middle - (middle - from) * factor, to: middle + (to - middle) * factor });
+  }
+
+  pan(seconds) {
+    if (this.view) this.show({ from: this.view.from + seconds, to: this.view.to + seconds });
+  }
+
+  at(x) {
+    return this.range.from + (x / this.width) * (this.range.to - this.range.from);
+  }
+
+  measure() {
+    const style = getComputedStyle(this.box);
+    const size = (name) => parseFloat(style.getPropertyValue(name)) || 0;
+    this.lane = size("--nbm-tl-lane") || 22;
+    this.left = size("--nbm-tl-label");
+    this.width = Math.max(this.space.clientWidth - this.left - size("--nbm-tl-end"), 40);
+    this.narrow = this.root.clientWidth <= 560;
+  }
+
+  // ---- drawing ----
+
+  draw() {
+    const lanes = this.store.order.length;
+    this.drawHead(lanes);
+    if (lanes) {
+      this.measure();
+      this.range = this.follows ? this.followed() : (this.view ?? this.whole());
+      this.space.style.height = `${lanes * this.lane}px`;
+      if (this.wanted !== undefined) this.scroll.scrollTop = Math.min(this.wanted, lanes * this.lane);
+      this.wanted = undefined;
+      const { scrollTop, clientHeight } = this.scroll;
+      this.atEnd = scrollTop + clientHeight >= lanes * this.lane - 4;
+      this.top = this.store.order[Math.floor(scrollTop / this.lane)];
+      const first = Math.max(0, Math.floor(scrollTop / this.lane) - BEYOND);
+      const last = Math.min(lanes, Math.ceil((scrollTop + clientHeight) / this.lane) + BEYOND);
+      this.drawRows(first, last);
+      this.drawPicture(first, last);
+      this.drawCard();
+    }
+    clearTimeout(this.ticking);
+    if (this.live && this.store.facts.rate) this.ticking = setTimeout(() => this.frames.ask(), this.now < 10 ? 100 : 500);
+  }
+
+  followed() {
+    const width = this.view.to - this.view.from;
+    const to = Math.max(this.view.to, this.now + width * 0.04);
+    return (this.view = { from: to - width, to });
+  }
+
+  drawHead(lanes) {
+    const { turns, first, gap } = this.store.facts;
+    this.empty.hidden = lanes > 0;
+    this.axis.style.display = lanes ? "" : "none";
+    this.scroll.hidden = !lanes;
+    setText(this.empty.firstChild, this.live ? "Nothing has happened yet" : "Nothing happened");
+    setText(this.empty.lastChild, this.live ? "Turns, steps and calls appear here as they begin." : "The run has no turns, steps or calls.");
+    const facts = [[timeWords(this.now, !this.live), "time", true]];
+    if (turns > 1) facts.push([numberWords(turns), "turns"]);
+    if (first != null) facts.push([timeWords(first, true), "to first token"]);
+    if (gap != null) facts.push([timeWords(gap, true), "longest gap"]);
+    const words = JSON.stringify(facts);
+    if (this.metrics.dataset.words !== words) {
+      this.metrics.dataset.words = words;
+      const pairs = facts.map(([value, name, hidden]) => make("div", {}, make(hidden ? "dt.nbm-sr" : "dt", {}, name), make("dd", {}, value)));
+      this.metrics.replaceChildren(...pairs);
+    }
+    this.fit.disabled = this.out.disabled = !this.view;
+    this.in.disabled = !lanes || Boolean(this.view && this.view.to - this.view.from <= NARROWEST_S * 1.01);
+    this.root.classList.toggle("nbm-still", this.store.facts.rate === 0);
+  }
+
+  drawRows(first, last) {
+    const keys = new Set(this.store.order.slice(first, last));
+    if (this.active !== null && this.index.has(this.active)) keys.add(this.active); // what has the focus stays
+    for (const [key, { row }] of this.shown) {
+      if (keys.has(key)) continue;
+      row.remove();
+      this.shown.delete(key);
+    }
+    let behind = this.picture;
+    for (const key of [...keys].sort((a, b) => this.index.get(a) - this.index.get(b))) {
+      const made = this.shown.get(key) ?? this.makeRow(key);
+      if (behind.nextSibling !== made.row) behind.after(made.row);
+      behind = made.row;
+      this.drawRow(key, made);
+    }
+    const focused = this.scroll.matches(":focus");
+    const active = this.active !== null && this.shown.has(this.active) ? this.shown.get(this.active).row.id : null;
+    setAttributes(this.scroll, { "aria-activedescendant": focused ? active : null });
+  }
+
+  makeRow(key) {
+    const name = make("span.nbm-ellipsis");
+    const mark = make("span.nbm-tl__mark");
+    const label = make("span.nbm-lane__label", {}, name, mark);
+    const end = make("span.nbm-lane__end");
+    const row = make("div.nbm-lane", { role: "option", id: `${this.prefix}${++laneIds}`, "data-key": key, "data-stale": "" }, label, end);
+    const made = { row, label, name, mark, end };
+    this.shown.set(key, made);
+    return made;
+  }
+
+  drawRow(key, { row, label, name, mark, end }) {
+    const lane = this.store.rows.get(key);
+    const open = lane.spans.some(([kind, , to]) => kind !== "gap" && to === null);
+    row.style.top = `${this.index.get(key) * this.lane}px`;
+    const active = key === this.active && this.scroll.matches(":focus-visible");
+    row.classList.toggle("is-active", active);
+    row.classList.toggle("is-hovered", key === this.hovered);
+    if (!row.hasAttribute("data-stale") && !open) return;
+    row.removeAttribute("data-stale");
+    label.style.setProperty("--depth", Math.min(lane.depth, 8));
+    name.className = `nbm-ellipsis${lane.kind === "turn" || lane.kind === "step" ? "" : " nbm-mono"}`;
+    setText(name, lane.name);
+    const [, word, tone] = lane.status ? look(lane.status) : ["", "", ""];
+    if (MARKED.has(tone)) {
+      putStatus(mark, lane.status, "nbm-tl__mark");
+      mark.lastChild.className = "nbm-sr";
+    } else if (mark.firstChild) {
+      mark.replaceChildren();
+      mark.className = "nbm-tl__mark";
+      delete mark.dataset.status;
+    }
+    const took = duration(lane, this.now);
+    setText(end, timeWords(took, !open));
+    const [from, to] = [lane.spans[0][1], open ? null : lane.spans[0][1] + took];
+    const facts = [lane.name, KINDS[lane.kind], word.toLowerCase() || (open ? "running" : ""), open ? "" : timeWords(took, true)];
+    facts.push(`from ${timeWords(from, true)}${to === null ? " on" : ` to ${timeWords(to, true)}`}`, tokenWords(lane));
+    if (lane.first != null) facts.push(`first token after ${timeWords(lane.first - from, true)}`);
+    const place = this.index.get(key) + 1;
+    setAttributes(row, {
+      "aria-label": facts.filter(Boolean).join(", "),
+      "aria-selected": String(key === this.selected),
+      "aria-posinset": place,
+      "aria-setsize": this.store.order.length,
+    });
+  }
+
+  drawPicture(first, last) {
+    const height = (last - first) * this.lane;
+    this.picture.style.top = `${first * this.lane}px`;
+    setAttributes(this.picture, { width: this.width, height, viewBox: `0 0 ${this.width} ${height}` });
+    setAttributes(this.axis, { width: this.width, height: 26, viewBox: `0 0 ${this.width} 26` });
+    const { from, to } = this.range;
+    this.x = (at) => ((at - from) / (to - from)) * this.width;
+    const shapes = [this.patterns()];
+    const heads = [];
+    const step = niceStep(((to - from) * (this.narrow ? 64 : 84)) / this.width);
+    const nowX = this.live ? this.x(this.now) : -1000;
+    for (let tick = Math.ceil(from / step); tick * step <= to + step * 0.001; tick++) {
+      const x = Math.round(this.x(tick * step)) + 0.5;
+      if (x > this.width) break;
+      shapes.push(draw("path", { class: "nbm-tl__line", d: `M${x} 0V${height}` }));
+      heads.push(draw("path", { class: "nbm-tl__line", d: `M${x} 4V26` }));
+      const near = x > nowX - 88 && x < nowX + 8;
+      if (!near && x < this.width - 30) heads.push(draw("text", { x: x + 4, y: 16 }, tickWords(tick * step, step)));
+    }
+    if (this.live && nowX >= 0 && nowX <= this.width) {
+      const x = Math.round(nowX) + 0.5;
+      const left = nowX > 64;
+      heads.push(draw("path", { class: "nbm-tl__now", d: `M${x} 4V26` }));
+      heads.push(draw("text", { class: "nbm-tl__now", x: left ? x - 5 : x + 5, y: 16, "text-anchor": left ? "end" : "start" }, timeWords(this.now)));
+    }
+    const used = new Set();
+    for (let place = first; place < last; place++) {
+      this.drawLane(this.store.rows.get(this.store.order[place]), (place - first) * this.lane, shapes, used);
+    }
+    if (this.live && nowX >= 0 && nowX <= this.width) {
+      shapes.push(draw("path", { class: "nbm-tl__now", d: `M${Math.round(nowX) + 0.5} 0V${height}` }));
+    }
+    this.picture.replaceChildren(...shapes);
+    this.axis.replaceChildren(...heads);
+    this.drawLegend(used);
+  }
+
+  patterns() {
+    const hatch = (name) => {
+      const box = { id: `${this.prefix}${name}`, width: 4, height: 4, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" };
+      return draw("pattern", box, draw("path", { class: `nbm-tl__hatch--${name}`, d: "M0.5 0V4" }));
+    };
+    return draw("defs", {}, hatch("wait"), hatch("suspended"));
+  }
+
+  drawLane(lane, top, shapes, used) {
+    const y = top + (this.lane - 10) / 2;
+    for (const [kind, from, end] of lane.spans) {
+      const open = end === null;
+      const to = open ? Math.max(this.now, from) : end;
+      if (to < this.range.from || from > this.range.to) continue;
+      // What lies far outside of the window is cut: numbers of millions of pixels aren't drawn well.
+      const [x1, x2] = [Math.max(this.x(from), -20), Math.min(this.x(to), this.width + 20)];
+      if (kind === "gap") this.drawGap(lane, x1, x2, to - from, y + 5, shapes);
+      else if (kind === "turn") {
+        const right = open ? "" : `V${y + 9}`;
+        shapes.push(draw("path", { class: "nbm-tl__turn", d: `M${x1} ${y + 9}V${y + 3.5}H${Math.max(x2, x1 + 2)}${right}` }));
+      } else {
+        const failed = kind !== "wait" && kind !== "suspended" && kind !== "queued" && kind !== "step" && FAILED.has(lane.status);
+        const waiting = kind === "step" && open && lane.first == null;
+        const name = failed ? "failed" : waiting ? "wait" : STOPPED.has(lane.status) && kind !== "queued" ? "stopped" : kind;
+        const waits = kind === "step" && lane.first > from;
+        const start = waits ? Math.min(Math.max(this.x(lane.first), x1), x2) : x1;
+        if (waits) this.drawBar("wait", x1, start, y, false, shapes);
+        if (waits) used.add("wait");
+        this.drawBar(name, start, x2, y, open && end === null && x2 <= this.width, shapes);
+        used.add(name);
+      }
+      used.add(kind);
+    }
+    if (lane.kind === "step" && lane.first != null && lane.first >= this.range.from && lane.first <= this.range.to) {
+      const x = this.x(lane.first);
+      shapes.push(draw("path", { class: "nbm-tl__first", d: `M${x} ${y - 3}V${y + 13}` }));
+      used.add("first");
+    }
+  }
+
+  drawBar(name, x1, x2, y, live, shapes) {
+    const hatch = { wait: "wait", queued: "wait", suspended: "suspended" }[name];
+    const box = { class: `nbm-tl__bar nbm-tl__bar--${name}`, x: x1, y: y + 0.5, width: Math.max(x2 - x1, 2), height: 9, rx: 1 };
+    shapes.push(draw("rect", hatch ? { ...box, style: `fill:url(#${this.prefix}${hatch})` } : box));
+    if (live && x2 - x1 > 3) shapes.push(draw("path", { class: "nbm-tl__open", d: `M${x2} ${y}V${y + 10}` }));
+  }
+
+  drawGap(lane, x1, x2, seconds, y, shapes) {
+    shapes.push(draw("path", { class: "nbm-tl__gap", d: `M${x1} ${y}H${x2}` }));
+    const time = timeWords(seconds, true);
+    const words = [lane.note && !this.narrow ? `${time} ${lane.note}` : time, time].find((text) => text.length * 5.3 + 18 < x2 - x1);
+    if (!words) return;
+    const middle = (Math.max(x1, 0) + Math.min(x2, this.width)) / 2;
+    const width = words.length * 5.3 + 6;
+    shapes.push(draw("rect", { class: "nbm-tl__blank", x: middle - width / 2, y: y - 8, width, height: 16 }));
+    shapes.push(draw("text", { x: middle, y: y + 4, "text-anchor": "middle" }, words));
+  }
+
+  drawLegend(used) {
+    const seen = (this.seen ??= new Set());
+    const before = seen.size;
+    for (const kind of used) seen.add(kind);
+    if (seen.size === before && this.legend.firstChild) return;
+    const items = LEGEND.filter(([, , kinds]) => kinds.some((kind) => seen.has(kind))).map(([name, words]) => {
+      const key = draw("svg", { class: "nbm-tl__key", width: 16, height: 16, "aria-hidden": "true" }, this.patterns());
+      const shapes = [];
+      if (name === "turn") shapes.push(draw("path", { class: "nbm-tl__turn", d: "M1 12V6.5H15V12" }));
+      else if (name === "first") shapes.push(draw("path", { class: "nbm-tl__first", d: "M8 1V15" }));
+      else this.drawBar(name, 1, 15, 3, false, shapes);
+      key.append(...shapes);
+      return make("li", {}, key, words);
+    });
+    this.legend.replaceChildren(...items);
+  }
+
+  // ---- the card: what there is to know of a lane ----
+
+  get about() {
+    if (this.hovered !== null) return this.hovered;
+    if (this.closed) return null;
+    if (this.active !== null && this.scroll.matches(":focus-visible")) return this.active;
+    return this.narrow && this.selected ? this.selected : null;
+  }
+
+  drawCard() {
+    const key = this.about;
+    const lane = this.grip?.moved ? null : this.store.rows.get(key);
+    this.card.hidden = !lane;
+    if (!lane) return;
+    const took = duration(lane, this.now);
+    const [from, open] = [lane.spans[0][1], lane.spans.some(([kind, , to]) => kind !== "gap" && to === null)];
+    const turn = lane.turn !== key && this.store.rows.get(lane.turn);
+    const whole = turn ? duration(turn, this.now) : 0;
+    const share = whole > 0 && took <= whole ? `, ${numberWords((100 * took) / whole)} % of ${turn.name.toLowerCase()}` : "";
+    const gap = lane.spans.find(([kind]) => kind === "gap");
+    const facts = [["From, to", open ? `${timeWords(from, true)}, goes on` : `${timeWords(from, true)} to ${timeWords(from + took, true)}`]];
+    facts.push(["Duration", `${timeWords(took, !open)}${share}`]);
+    if (lane.first != null) facts.push(["First token", timeWords(lane.first - from, true)]);
+    if (lane.kind === "turn" || lane.kind === "step" || lane.kind === "agent") facts.push(["Tokens", tokenWords(lane) || "not reported"]);
+    if (lane.speed != null) facts.push(["Speed", `${numberWords(lane.speed)} tokens/s`]);
+    if (lane.model) facts.push(["Model", lane.model]);
+    if (gap) facts.push(["Gap", `${timeWords((gap[2] ?? this.now) - gap[1], true)}${lane.note ? ` ${lane.note}` : ""}`]);
+    const hint = this.selectable && lane.kind !== "turn" && lane.kind !== "step" ? "Select to show its row in the tables." : "";
+    const words = JSON.stringify([key, lane.name, lane.status, facts, hint]);
+    if (this.card.dataset.words !== words) {
+      this.card.dataset.words = words;
+      const title = make("p.nbm-card__title");
+      if (lane.status) {
+        const status = make("span");
+        putStatus(status, lane.status);
+        status.lastChild.className = "nbm-sr";
+        title.append(status);
+      }
+      title.append(make(`span.nbm-ellipsis${lane.kind === "turn" || lane.kind === "step" ? "" : ".nbm-mono"}`, {}, lane.name));
+      title.append(make("span.nbm-tag", {}, KINDS[lane.kind] ?? lane.kind));
+      const list = make("dl.nbm-kv", {}, ...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+      this.card.replaceChildren(title, list, hint ? make("p.nbm-muted.nbm-card__hint", {}, hint) : "");
+    }
+    if (this.narrow) return;
+    // Below its lane, or above it: never on it, and never out of the box to the right.
+    const top = this.scroll.offsetTop + this.index.get(key) * this.lane - this.scroll.scrollTop;
+    const { offsetWidth: width, offsetHeight: height } = this.card;
+    const wanted = this.hovered === key ? this.left + this.pointerX + 12 : this.left + Math.max(this.x(from), 0) + 12;
+    this.card.style.left = `${Math.max(4, Math.min(wanted, this.box.clientWidth - width - 4))}px`;
+    const below = top + this.lane + 3;
+    const room = this.root.getBoundingClientRect().bottom - this.box.getBoundingClientRect().top;
+    this.card.style.top = `${below + height <= room || top - height - 3 < 0 ? below : top - height - 3}px`;
+  }
+
+  // ---- what the user does ----
+
+  laneAt(event) {
+    const y = event.clientY - this.space.getBoundingClientRect().top;
+    return this.store.order[Math.floor(y / this.lane)] ?? null;
+  }
+
+  trackX(event) {
+    return event.clientX - this.picture.getBoundingClientRect().left;
+  }
+
+  hover(key) {
+    if (key === this.hovered && key === null) return;
+    this.hovered = key;
+    this.frames.ask();
+  }
+
+  onMove(event) {
+    this.pointerX = this.trackX(event);
+    const { grip } = this;
+    if (grip && Math.abs(event.clientX - grip.x) > 4 && this.view && !grip.moved) {
+      grip.moved = true;
+      this.scroll.setPointerCapture(event.pointerId);
+      this.scroll.classList.add("is-panning");
+    }
+    if (grip?.moved) {
+      const seconds = ((grip.x - event.clientX) / this.width) * (grip.to - grip.from);
+      this.show({ from: grip.from + seconds, to: grip.to + seconds });
+    } else if (event.pointerType !== "touch") this.hover(this.laneAt(event));
+  }
+
+  onDown(event) {
+    if (event.button !== 0 || !this.range) return;
+    this.grip = { x: event.clientX, from: this.range.from, to: this.range.to, key: this.laneAt(event), moved: false };
+  }
+
+  onUp(event) {
+    const { grip } = this;
+    this.grip = null;
+    this.scroll.classList.remove("is-panning");
+    if (!grip || grip.moved) return this.frames.ask();
+    if (grip.key !== null && grip.key === this.laneAt(event)) this.select(grip.key);
+  }
+
+  onWheel(event) {
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      this.zoom(2 ** (Math.max(-100, Math.min(100, event.deltaY)) / 100), this.at(Math.max(0, this.trackX(event))));
+      return;
+    }
+    const sideways = event.deltaX || (event.shiftKey ? event.deltaY : 0);
+    if (!sideways || !this.view || Math.abs(sideways) < Math.abs(event.deltaY && !event.shiftKey ? event.deltaY : 0)) return;
+    event.preventDefault();
+    this.pan((sideways / this.width) * (this.view.to - this.view.from));
+  }
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { from, to } = this.range ?? { from: 0, to: 0 };
+    const page = Math.max(1, Math.floor(this.scroll.clientHeight / this.lane) - 1);
+    const place = this.index.get(this.active) ?? -1;
+    const last = this.store.order.length - 1;
+    const acts = {
+      ArrowDown: () => this.go(place + 1),
+      ArrowUp: () => this.go(Math.max(place, 1) - 1),
+      PageDown: () => this.go(place + page),
+      PageUp: () => this.go(place - page),
+      Home: () => this.go(0),
+      End: () => this.go(last),
+      ArrowLeft: () => this.pan((from - to) / 8),
+      ArrowRight: () => this.pan((to - from) / 8),
+      "+": () => this.zoom(0.5, this.middleOf(this.active)),
+      "=": () => this.zoom(0.5, this.middleOf(this.active)),
+      "-": () => this.zoom(2, this.middleOf(this.active)),
+      0: () => this.show(null),
+      Enter: () => this.active !== null && this.select(this.active),
+      " ": () => this.active !== null && this.select(this.active),
+      Escape: () => {
+        this.closed = true;
+        this.hover(null);
+        this.frames.ask();
+      },
+    };
+    if (!Object.hasOwn(acts, event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.key !== "Escape") this.closed = false;
+    acts[event.key]();
+  }
+
+  // Zooming by key keeps the lane that one is on in sight.
+  middleOf(key) {
+    const lane = this.store.rows.get(key);
+    if (!lane) return undefined;
+    const middle = lane.spans[0][1] + duration(lane, this.now) / 2;
+    return middle >= this.range.from && middle <= this.range.to ? middle : undefined;
+  }
+
+  go(place) {
+    const key = this.store.order[Math.max(0, Math.min(place, this.store.order.length - 1))];
+    if (key === undefined) return;
+    this.active = key;
+    this.hovered = null;
+    this.reveal(key);
+  }
+
+  reveal(key) {
+    const top = this.index.get(key) * (this.lane ?? 22);
+    const { scrollTop, clientHeight } = this.scroll;
+    if (top < scrollTop) this.wanted = top;
+    else if (clientHeight && top + this.lane > scrollTop + clientHeight) this.wanted = top + this.lane - clientHeight;
+    this.frames.ask();
+  }
+
+  select(key) {
+    this.active = key;
+    this.selected = key;
+    for (const { row } of this.shown.values()) row.setAttribute("data-stale", "");
+    this.store.act("select", key);
+    this.frames.ask();
+  }
+}
+
+let laneIds = 0;
+
+function draw(tag, attributes, ...inner) {
+  const el = document.createElementNS(SVG, tag);
+  setAttributes(el, attributes);
+  el.append(...inner);
+  return el;
+}
+
+function niceStep(least) {
+  return NICE.find((step) => step >= least) ?? HOURS * [1, 2, 3, 6, 12, 24, 48, 168, 720, 8760].find((n, i, all) => HOURS * n >= least || i === all.length - 1);
+}
+
+function tickWords(at, step) {
+  if (step >= 60 || at >= 3600) return at ? timeWords(Math.max(at, 60)) : "0 s";
+  if (at >= 60) return timeWords(at);
+  const digits = step >= 1 ? 0 : step >= 0.1 ? 1 : step >= 0.01 ? 2 : 3;
+  return `${numberWords(at, digits)} s`;
+}
+
+function duration(lane, now) {
+  const own = lane.spans.filter(([kind]) => kind !== "gap");
+  return Math.max(...own.map(([, , to]) => to ?? now)) - own[0][1];
+}
+
+function tokenWords({ in: input, out: output }) {
+  const words = [];
+  if (input != null) words.push(`${numberWords(input)} in`);
+  if (output != null) words.push(`${numberWords(output)} out`);
+  return words.join(", ");
+}
