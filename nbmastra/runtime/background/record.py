@@ -12,7 +12,7 @@ from nbmastra.chunks.built import build_chunk
 from nbmastra.runtime.background.states import TERMINAL, TaskStatus
 from nbmastra.runtime.stored import iso_time
 
-__all__ = ["ENDS", "BackgroundTask", "TaskList", "now_text", "task_chunk"]
+__all__ = ["STOPS", "BackgroundTask", "TaskList", "now_text", "task_chunk"]
 
 
 def now_text() -> str:
@@ -119,8 +119,8 @@ _KINDS: dict[str, str] = {
 }
 
 
-ENDS = frozenset(_KINDS[status] for status in TERMINAL)
-"""The chunks of final states."""
+STOPS = frozenset(_KINDS[status] for status in (*TERMINAL, "suspended"))
+"""The chunks of states in which nothing runs."""
 
 
 @overload

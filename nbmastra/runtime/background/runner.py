@@ -21,7 +21,7 @@ from nbmastra.errors import ControlError, StoreError
 from nbmastra.runtime.background.attempt import Attempt, TaskHooks
 from nbmastra.runtime.background.executor import Executor
 from nbmastra.runtime.background.owner import make_owner
-from nbmastra.runtime.background.record import ENDS, BackgroundTask, task_chunk
+from nbmastra.runtime.background.record import STOPS, BackgroundTask, task_chunk
 from nbmastra.runtime.background.results import keep_result
 from nbmastra.runtime.background.settings import Cleanup, Retries, TaskFilter, column_filter
 from nbmastra.runtime.background.states import LIVE, TaskStatus
@@ -105,7 +105,7 @@ class TaskRunner:
         for chunk in chunks:
             for listener in list(self._listeners):
                 listener(task, chunk)
-        if task.ended or task.status == "suspended":
+        if any(chunk.type in STOPS for chunk in chunks):  # of another kernel, the task may be further than its chunk
             for waiter in self._waiters.get(task.id, ()):
                 if not waiter.done():
                     waiter.set_result(task)
@@ -218,7 +218,7 @@ class TaskRunner:
         hooks, mine = self._hooks.get(task.id), task.id in self._hooks
         if chunk.type == "background-task-output" and hooks is not None:
             hooks.wrote(build_chunk(chunk.raw_payload()["payload"]))
-        mine = mine and (chunk.type in ENDS if task.ended else chunk.type == "background-task-suspended")
+        mine = mine and chunk.type in STOPS and (task.ended or task.status == "suspended")
         if mine:
             await self._before_telling(task)
         self.tell(task, [chunk])
@@ -288,7 +288,7 @@ class TaskRunner:
         await self._catch_up()
         async with self._hearing:
             before = None
-            while self._position is not None and self._position != before:
+            while self._position != before:
                 before = self._position
                 self._position, news = await self._call(self.tasks.news, before)
                 await self._take_news(news)
