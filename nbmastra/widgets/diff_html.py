@@ -233,13 +233,13 @@ def _table(rows: Sequence[DiffedRow]) -> str:
         return ""
     head = "".join(
         f'<th scope="col" style="{_CELL}{align};font-weight:400;opacity:.8">{word}</th>'
-        for word, align in (("", "left"), ("a", "left"), ("b", "left"), ("b − a", "right"))
+        for word, align in (("value", "left"), ("a", "left"), ("b", "left"), ("b − a", "right"))
     )
     body = "".join(_table_row(row) for row in rows[:_MAX_ROWS])
     more = len(rows) - _MAX_ROWS
     rest = f'<p style="margin:0;opacity:.8">… and {number(more)} more: .df has all</p>' if more > 0 else ""
     return (
-        '<div style="overflow-x:auto"><table style="table-layout:auto;border-collapse:collapse;margin:2px 0 4px;'
+        '<div style="overflow-x:auto" tabindex="0"><table style="table-layout:auto;border-collapse:collapse;margin:2px 0 4px;'
         f'font-size:13px"><thead><tr style="background:none">{head}</tr></thead><tbody>{body}</tbody></table></div>'
         f"{rest}"
     )

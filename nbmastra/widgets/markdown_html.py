@@ -121,7 +121,7 @@ class Html:
 
     def _table(self, token: Token) -> str:
         if self._snapshot:
-            return '<div style="overflow-x:auto">' + self._open("table")
+            return '<div style="overflow-x:auto" tabindex="0">' + self._open("table")
         return _SCROLL.format("Table") + '<table class="nbm-grid">'
 
     def _table_end(self, token: Token) -> str:

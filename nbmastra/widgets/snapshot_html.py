@@ -238,7 +238,7 @@ def _result(value: Any, name: str) -> str:
         body += f"<tr>{cells}</tr>"
     more = f'<p style="margin:0;opacity:.8">{ROWS} of {number(len(records))} records</p>' if len(records) > ROWS else ""
     return (
-        '<div style="overflow-x:auto"><table style="table-layout:auto;border-collapse:collapse;margin:6px 0 4px;'
+        '<div style="overflow-x:auto" tabindex="0"><table style="table-layout:auto;border-collapse:collapse;margin:6px 0 4px;'
         f'font-size:13px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
     )
 
