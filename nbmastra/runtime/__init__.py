@@ -14,6 +14,7 @@ from nbmastra.runtime.scorers import Scores, Scoring
 from nbmastra.runtime.step import StepCall, StepResult
 
 if TYPE_CHECKING:
+    from nbmastra.runtime.background.dask_executor import DaskExecutor
     from nbmastra.runtime.background.executor import ProcessExecutor
     from nbmastra.runtime.background.manager import BackgroundTaskManager
     from nbmastra.runtime.memory import Memory
@@ -22,6 +23,7 @@ __all__ = [
     "Abort",
     "Agent",
     "BackgroundTaskManager",
+    "DaskExecutor",
     "Dispatch",
     "Extension",
     "Memory",
@@ -40,6 +42,7 @@ __all__ = [
 
 _LAZY = {
     "BackgroundTaskManager": "nbmastra.runtime.background.manager",
+    "DaskExecutor": "nbmastra.runtime.background.dask_executor",
     "Memory": "nbmastra.runtime.memory",
     "ProcessExecutor": "nbmastra.runtime.background.executor",
 }

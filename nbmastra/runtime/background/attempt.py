@@ -67,7 +67,8 @@ class Attempt:
             await asyncio.wait({inner, stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
-            if not inner.done():
+            too_long = not inner.done()
+            if too_long:
                 # Who ignores it goes on until it ends by itself: its result is nothing any more.
                 self._abort.abort(self._reason or "the task took too long")
                 inner.cancel()
@@ -79,11 +80,11 @@ class Attempt:
                 _forget(inner)
             return
         output, self._unkept = self._unkept, []
-        await self._settle(inner, output)
+        await self._settle(inner, output, too_long=too_long)
 
-    async def _settle(self, inner: asyncio.Task[Any], output: list[dict[str, Any]]) -> None:
+    async def _settle(self, inner: asyncio.Task[Any], output: list[dict[str, Any]], *, too_long: bool) -> None:
         settle, task = partial(self._manager.settle, output=output, kept=self._surely_kept()), self.task
-        if not inner.done():
+        if too_long:
             seconds = (task.timeout_ms or 0) / 1000
             error = {"message": f"the task took longer than {seconds:g} s", "stack": ""}
             await settle(task, "end", "timed_out", error=error, resumed=False)

@@ -15,7 +15,16 @@ from typing import Any, Protocol, cast, get_type_hints
 from nbmastra.errors import SettingsError
 from nbmastra.tools import FunctionTool, Tool, ToolContext, ToolSuspended
 
-__all__ = ["Executor", "LocalExecutor", "ProcessExecutor", "TaskProcessError"]
+__all__ = [
+    "Executor",
+    "LocalExecutor",
+    "ProcessExecutor",
+    "TaskProcessError",
+    "check_sendable",
+    "give_end",
+    "pickled_call",
+    "take",
+]
 
 
 class Executor(Protocol):
@@ -59,13 +68,12 @@ class ProcessExecutor:
 
     def check(self, tool: Tool) -> None:
         """Raises SettingsError for what no other process could run."""
-        if not isinstance(tool, FunctionTool):
-            raise SettingsError(f"{tool.name} is no function: a ProcessExecutor can't run it, the local one can")
-        _pickled(cast("Any", tool), {}, None)
+        check_sendable(tool, "a ProcessExecutor")
 
     async def run(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Run the tool in a new process. Raises TaskProcessError, ToolSuspended."""
-        work = _pickled(tool, arguments, context)
+        """Run the tool in a new process. Raises TaskProcessError, ToolInputError, ToolSuspended."""
+        tool.parse(arguments)
+        work = pickled_call(tool, arguments, context)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -83,19 +91,8 @@ class ProcessExecutor:
                 process.stdin.close()
             async for line in process.stdout:
                 kind, value = json.loads(line)
-                match kind:
-                    case "write":
-                        context.writer.write(value)
-                    case "custom":
-                        context.writer.custom(value)
-                    case "printed":
-                        context.printed(value)
-                    case "suspended":
-                        raise ToolSuspended(value["data"], value["schema"])
-                    case "error":
-                        raise TaskProcessError(value["message"], value["name"], value.get("stack", ""))
-                    case _:
-                        return value
+                if not take(context, kind, value):
+                    return give_end(kind, value)
             raise TaskProcessError(f"the task's process ended with code {await process.wait()} and no result")
         finally:
             if process.returncode is None:
@@ -104,7 +101,42 @@ class ProcessExecutor:
             await process.wait()
 
 
-def _pickled(tool: Any, arguments: dict[str, Any], context: ToolContext | None) -> bytes:
+def take(context: ToolContext, kind: str, value: Any) -> bool:
+    """Pass on what a tool has written elsewhere; False for its end."""
+    match kind:
+        case "write":
+            context.writer.write(value)
+        case "custom":
+            context.writer.custom(value)
+        case "printed":
+            context.printed(value)
+        case _:
+            return False
+    return True
+
+
+def give_end(kind: str, value: Any) -> Any:
+    """The result of a call elsewhere. Raises TaskProcessError, ToolSuspended."""
+    match kind:
+        case "result":
+            return value
+        case "suspended":
+            raise ToolSuspended(value["data"], value["schema"])
+        case "error":
+            raise TaskProcessError(value["message"], value["name"], value.get("stack", ""))
+        case _:
+            raise TaskProcessError(str(value))
+
+
+def check_sendable(tool: Tool, executor: str) -> None:
+    """Raises SettingsError for what no other process could run."""
+    if not isinstance(tool, FunctionTool):
+        raise SettingsError(f"{tool.name} is no function: {executor} can't run it, the local one can")
+    pickled_call(cast("Any", tool), {}, None)
+
+
+def pickled_call(tool: Any, arguments: dict[str, Any], context: ToolContext | None) -> bytes:
+    """A call as `worker.call_tool` takes it. Raises SettingsError for what can't be sent."""
     pickler: Any = import_module("cloudpickle") if find_spec("cloudpickle") is not None else pickle
     about: dict[str, Any] = {}
     if context is not None:
