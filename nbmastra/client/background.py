@@ -97,6 +97,9 @@ class TaskPage(Sequence[TaskRecord]):
 class BackgroundTasks:
     """`client.background_tasks`: what the server's task manager knows."""
 
+    can: frozenset[str] = frozenset()
+    """What can be done to its tasks: nothing, from outside."""
+
     def __init__(self, http: Http) -> None:
         self._http = http
 

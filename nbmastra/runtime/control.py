@@ -17,6 +17,7 @@ from nbmastra.runtime.step import StepCall
 
 if TYPE_CHECKING:
     from nbmastra.runtime.agent import Agent
+    from nbmastra.runtime.background.manager import BackgroundTaskManager
 
 __all__ = ["LocalControl", "WaitingCall", "WaitingRun", "WaitingRuns"]
 
@@ -172,6 +173,11 @@ class LocalControl:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+
+    @property
+    def tasks(self) -> BackgroundTaskManager | None:
+        """What runs the agent's background tasks."""
+        return self._agent.background.manager if self._agent.background is not None else None
 
     async def answer(
         self,

@@ -37,6 +37,11 @@ class Placement:
             self._ids.append(display_id)
             return self._final is None
 
+    @property
+    def shown(self) -> bool:
+        """True if it stands anywhere."""
+        return bool(self._ids)
+
     def replace(self, bundle: Mapping[str, Any], view: Mapping[str, Any] | None = None) -> bool:
         """Put plain output in the view's place (beside it where `view` is given); True if it stood anywhere.
 

@@ -50,6 +50,9 @@ class BackgroundTaskManager(TaskRunner):
     tasks are taken over, and how often others' doings are looked up. Raises SettingsError, and StoreError later.
     """
 
+    can = frozenset({"cancel", "resume", "restart"})
+    """What can be done to its tasks."""
+
     def __init__(
         self,
         store: Store | str | Path | None = None,
