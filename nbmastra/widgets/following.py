@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class FollowingWidget(DataWidget):
-    """Subclasses override `restart`, `leg` and `draw`, which are called on one thread at a time, and `snapshot`.
+    """Subclasses override `restart`, `leg` and `draw`, which are called on one thread at a time, and `snapshot_of`.
 
     Shown in a cell while the run goes on, it is replaced by plain output at its end, and freed; of a run that is over
     or is a replay it stays, and the plain output stands below, folded.
@@ -69,9 +69,13 @@ class FollowingWidget(DataWidget):
         """Put what is new into the rows."""
         raise NotImplementedError
 
+    def snapshot_of(self, outs: list[MastraModelOutput]) -> dict[str, str]:
+        """Outputs that followed each other, as plain output."""
+        raise NotImplementedError
+
     def snapshot(self) -> dict[str, str]:
         """The run as it is, as plain output: text/html, text/markdown, text/plain."""
-        raise NotImplementedError
+        return self.snapshot_of(self.outs)
 
     @property
     def outs(self) -> list[MastraModelOutput]:
@@ -225,7 +229,8 @@ class FollowingWidget(DataWidget):
 
     def _folded(self) -> Mapping[str, str]:
         """The plain output, folded: what a notebook without its kernel still shows."""
-        bundle = self.snapshot()
+        out = self.out
+        bundle = self.snapshot_of([out.playback.whole()] if isinstance(out, ReplayedOutput) else self.outs)
         summary = f'<summary style="cursor:pointer;padding:4px 0">{self.what} as plain output</summary>'
         html = f'<details style="font-size:13px">{summary}{bundle["text/html"]}</details>'
         return {**bundle, "text/html": html}

@@ -85,9 +85,9 @@ class Timeline(FollowingWidget):
         self._old = set()
         rows.facts(turns=lanes.turns, first=self.first.state.time_to_first_token_s, gap=_time(lanes.longest_gap))
 
-    def snapshot(self) -> dict[str, str]:
+    def snapshot_of(self, outs: list[MastraModelOutput]) -> dict[str, str]:
         """The timeline as plain output: a table of lanes, its bars drawn beside their times."""
-        return timeline_snapshot(self.outs)
+        return timeline_snapshot(outs)
 
     # --- acts -------------------------------------------------------------------------------------------------------
 
