@@ -238,8 +238,8 @@ def _result(value: Any, name: str) -> str:
         body += f"<tr>{cells}</tr>"
     more = f'<p style="margin:0;opacity:.8">{ROWS} of {number(len(records))} records</p>' if len(records) > ROWS else ""
     return (
-        '<div style="overflow-x:auto" tabindex="0"><table style="table-layout:auto;border-collapse:collapse;margin:6px 0 '
-        f'4px;font-size:13px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+        '<div style="overflow-x:auto" tabindex="0"><table style="table-layout:auto;border-collapse:collapse;'
+        f'margin:6px 0 4px;font-size:13px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
     )
 
 
