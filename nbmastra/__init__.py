@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nbmastra.run_diff import diff
     from nbmastra.runtime import Agent
     from nbmastra.tools import ToolContext, tool
+    from nbmastra.widgets.compare import compare
     from nbmastra.widgets.replay import Replay
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
@@ -48,6 +49,7 @@ __all__ = [
     "ToolContext",
     "UnknownChunk",
     "__version__",
+    "compare",
     "configure",
     "demo_agent",
     "demo_recording",
@@ -77,6 +79,7 @@ _LAZY = {
     "Replay": "nbmastra.widgets.replay",
     "diff": "nbmastra.run_diff",
     "RunView": "nbmastra.widgets.run_view",
+    "compare": "nbmastra.widgets.compare",
     "snapshot": "nbmastra.widgets.snapshot",
 }
 

@@ -15,7 +15,7 @@ from nbmastra.widgets.icons import look
 from nbmastra.widgets.parts import source_words
 from nbmastra.widgets.snapshot_html import entries, html_snapshot, mark
 
-__all__ = ["safe_markdown", "snapshot"]
+__all__ = ["escaped", "safe_markdown", "snapshot"]
 
 
 def snapshot(out: MastraModelOutput, first: MastraModelOutput | None = None) -> dict[str, str]:
@@ -42,14 +42,14 @@ def _title(out: MastraModelOutput) -> str:
 
 def _markdown(outs: list[MastraModelOutput]) -> Iterator[str]:
     out = outs[-1]
-    yield f"{mark(status_of(out))} {_escaped(_title(out))}"
+    yield f"{mark(status_of(out))} {escaped(_title(out))}"
     if outs[0].prompt:
         yield "> " + safe_markdown(outs[0].prompt[:4000]).replace("\n", "\n> ")
     for part, _, facts in entries(outs):
         if facts is not None:
             name, rest = signature(facts.name, facts.args)
             call = f"{name}{rest}".replace("`", "'")
-            outcome = f" → {_escaped(one_line(facts.outcome))}" if facts.outcome else ""
+            outcome = f" → {escaped(one_line(facts.outcome))}" if facts.outcome else ""
             word = "" if facts.status in ("success", "completed") else f" {look(facts.status).word}"
             yield f"- {mark(facts.status)}{word} `{call}`{outcome}"
         elif isinstance(part, ReasoningPart):
@@ -57,13 +57,13 @@ def _markdown(outs: list[MastraModelOutput]) -> Iterator[str]:
         elif isinstance(part, TextPart):
             yield safe_markdown(part.text)
         elif isinstance(part, Notice):
-            yield f"**{_escaped(one_line(part.title))}** {_escaped(one_line(part.text, 500))}".rstrip()
+            yield f"**{escaped(one_line(part.title))}** {escaped(one_line(part.text, 500))}".rstrip()
         elif isinstance(part, SourcePart):
             words, url, host = source_words(part)
             yield (
-                f"- [{_escaped(words)}](<{url.replace('<', '%3C').replace('>', '%3E')}>) {host}"
+                f"- [{escaped(words)}](<{url.replace('<', '%3C').replace('>', '%3E')}>) {host}"
                 if url
-                else f"- {_escaped(words)}"
+                else f"- {escaped(words)}"
             )
     objects = [out.state.object for out in outs if out.state.object is not None]
     for part in objects:
@@ -74,7 +74,8 @@ def _markdown(outs: list[MastraModelOutput]) -> Iterator[str]:
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Plain text as markdown that shows it."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
