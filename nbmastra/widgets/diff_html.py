@@ -240,8 +240,8 @@ def _table(rows: Sequence[DiffedRow]) -> str:
     rest = f'<p style="margin:0;opacity:.8">… and {number(more)} more: .df has all</p>' if more > 0 else ""
     return (
         '<div style="overflow-x:auto" tabindex="0"><table style="table-layout:auto;border-collapse:collapse;'
-        f'margin:2px 0 4px;font-size:13px"><thead><tr style="background:none">{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        f"{rest}"
+        f'margin:2px 0 4px;font-size:13px"><thead><tr style="background:none">{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>{rest}"
     )
 
 
