@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from nbmastra.widgets.replay import Replay
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
+    from nbmastra.widgets.timeline import Timeline
+    from nbmastra.widgets.usage_view import UsageView
 
 __all__ = [
     "Agent",
@@ -46,8 +48,10 @@ __all__ = [
     "RemoteAgent",
     "Replay",
     "RunView",
+    "Timeline",
     "ToolContext",
     "UnknownChunk",
+    "UsageView",
     "__version__",
     "compare",
     "configure",
@@ -81,6 +85,8 @@ _LAZY = {
     "RunView": "nbmastra.widgets.run_view",
     "compare": "nbmastra.widgets.compare",
     "snapshot": "nbmastra.widgets.snapshot",
+    "Timeline": "nbmastra.widgets.timeline",
+    "UsageView": "nbmastra.widgets.usage_view",
 }
 
 
@@ -113,5 +119,10 @@ def _frame(name: str, out: MastraModelOutput, options: dict[str, Any]) -> Any:
     return import_module("nbmastra.frames").frame_of(name, out, options)
 
 
+def _widget(name: str, out: MastraModelOutput, options: dict[str, Any]) -> Any:
+    return __getattr__(name)(out, **options)
+
+
 hooks.display = _display
+hooks.widget = _widget
 hooks.frame = _frame

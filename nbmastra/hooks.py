@@ -11,11 +11,13 @@ __all__ = ["Hooks", "hooks"]
 class Hooks:
     """`display(out)` shows an output in a notebook; `frame(name, out, options)` gives a DataFrame of it.
 
-    `started(out)` is called with each run that begins to read its source.
+    `widget(name, out, options)` gives a live view of a part of it; `started(out)` is called with each run that begins
+    to read its source.
     """
 
     display: Callable[[Any], None] | None = None
     frame: Callable[[str, Any, dict[str, Any]], Any] | None = None
+    widget: Callable[[str, Any, dict[str, Any]], Any] | None = None
     started: Callable[[Any], None] | None = None
 
 

@@ -78,6 +78,19 @@ class FrameMethods:
         """The run over time, as a `Picture` that stays in the notebook. Raises SettingsError without extra `plot`."""
         return self._frame("timeline_chart")
 
+    def timeline(self) -> Any:
+        """The run over time, as it grows: a `Timeline`, to zoom, pan and select in."""
+        return self._widget("Timeline")
+
+    def usage_view(self, *, prices: OwnPrices | None = None) -> Any:
+        """Tokens by step, speed and cost, as they grow: a `UsageView`."""
+        return self._widget("UsageView", prices=prices)
+
+    def _widget(self, name: str, **options: Any) -> Any:
+        if hooks.widget is None:
+            raise SettingsError("widgets need `import nbmastra`")
+        return hooks.widget(name, self, options)
+
     def _frame(self, name: str, **options: Any) -> pd.DataFrame:
         if hooks.frame is None:
             raise SettingsError("tables need `import nbmastra`")

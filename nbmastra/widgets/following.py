@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Mapping
+from collections import deque
+from typing import Any, cast
 
 import anyio
 
@@ -16,11 +17,15 @@ from nbmastra.widgets.data import DataWidget, Rows
 from nbmastra.widgets.header import agent_name, status_of
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.pacing import Pacer
-from nbmastra.widgets.placement import Placement, show_bundle, widget_view
+from nbmastra.widgets.placement import Placement, widget_view
 
 __all__ = ["FollowingWidget"]
 
 _log = logging.getLogger(__name__)
+_UNSAVED = "The page was loaded again during this run: show this in a cell to keep it in the notebook."
+_MAX_LEAVING = 20
+_leaving: deque[FollowingWidget] = deque()
+"""Views that plain output has replaced, oldest first; where no page says that they are gone, they are bounded."""
 
 
 class FollowingWidget(DataWidget):
@@ -41,6 +46,7 @@ class FollowingWidget(DataWidget):
         self._offset = 0.0
         self._placement = Placement()
         self._below = Placement()
+        self._fold = Placement()
         self._replaced = False
         self._job: Job[None] | None = None
         whole = out.done
@@ -147,14 +153,26 @@ class FollowingWidget(DataWidget):
         try:
             if isinstance(self.out, ReplayedOutput):
                 return  # the end is a place like any other: one may go back
+            if not self._placement.shown:
+                return  # whoever asks for it later wants to look into it
             waits = bool(self.out.waiting and self.out.control.can)
-            shown = self._placement.replace(self.snapshot(), widget_view(self) if waits else None)
-            if shown and not waits:
-                self._replaced = True
+            self._placement.replace(self.snapshot(), widget_view(self) if waits else None)
+            if not waits:
+                self._give_way()
         except Exception:
             _log.exception("the view could not be replaced by its snapshot")
         finally:
             self.ended.set()
+
+    def _give_way(self) -> None:
+        """Close when the page says that the view is gone: one that was closed or loaded again may still need it."""
+        self._replaced = True
+        if self.reloaded:
+            with self.change() as rows:
+                rows.facts(remark=_UNSAVED)
+        _leaving.append(self)
+        if len(_leaving) > _MAX_LEAVING:
+            _leaving.popleft().close()
 
     # --- the chain --------------------------------------------------------------------------------------------------
 
@@ -222,12 +240,19 @@ class FollowingWidget(DataWidget):
 
     def _ipython_display_(self) -> None:
         stays = self.out.done or isinstance(self.out, ReplayedOutput)
-        if not (self._below if stays else self._placement).add(widget_view(self), repr(self)):
-            self._replaced = True  # the run ended in between: its plain output is shown already
         if stays:
-            show_bundle(self._folded())
+            self._below.add(widget_view(self), repr(self))
+            self._fold.add(self._folded(), repr(self))
+        elif not self._placement.add(widget_view(self), repr(self)):
+            self._give_way()  # the run ended in between: its plain output is shown already
 
-    def _folded(self) -> Mapping[str, str]:
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        """The live view, and beside it plain output for those who have no kernel."""
+        made = cast("Any", super())._repr_mimebundle_(**options)
+        view = cast("dict[str, Any]", (made[0] if isinstance(made, tuple) else made) or {})
+        return {**view, **self.snapshot()}, {}
+
+    def _folded(self) -> dict[str, str]:
         """The plain output, folded: what a notebook without its kernel still shows."""
         out = self.out
         bundle = self.snapshot_of([out.playback.whole()] if isinstance(out, ReplayedOutput) else self.outs)
@@ -241,13 +266,21 @@ class FollowingWidget(DataWidget):
             get_engine().start(self._leave)
 
     async def _leave(self) -> None:
+        if self in _leaving:
+            _leaving.remove(self)
         self.close()
 
     def close(self) -> None:
-        """Remove the view from every display and stop drawing; the run goes on."""
+        """Leave plain output in its place, and free it; the run goes on."""
         if self._job is not None:
             self._job.cancel()
             self._job = None
+        if self.comm is not None and not self._replaced:
+            for placement in (self._placement, self._below):
+                if placement.shown:
+                    placement.replace(self.snapshot())
+            if self._fold.shown:
+                self._fold.replace({"text/html": "", "text/plain": ""})
         super().close()
 
     def __repr__(self) -> str:

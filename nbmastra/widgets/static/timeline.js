@@ -93,7 +93,8 @@ class TimelineView {
     this.box = make("div.nbm-tl", {}, this.axis, this.scroll, this.empty, this.card, help);
     this.legend = make("ul.nbm-legend", { "aria-label": "Legend" });
     this.news = make("div.nbm-sr", { role: "status", "aria-live": "polite" });
-    const foot = make("div.nbm-bar.nbm-bar--foot", {}, this.legend);
+    this.remark = make("span.nbm-muted", { hidden: true });
+    const foot = make("div.nbm-bar.nbm-bar--foot", {}, this.legend, this.remark);
     this.root = make("div.nbm.nbm-timeline", { role: "group" }, bar, this.box, foot, this.news);
     el.append(this.root);
   }
@@ -129,7 +130,9 @@ class TimelineView {
   }
 
   changeFacts() {
-    const { title, status, news, selected, selectable } = this.store.facts;
+    const { title, status, news, selected, selectable, remark } = this.store.facts;
+    this.remark.hidden = !remark;
+    setText(this.remark, remark ?? "");
     setAttributes(this.root, { "aria-label": `Timeline of ${title}` });
     setAttributes(this.scroll, { "aria-label": `Lanes of ${title}` });
     setText(this.title, title);

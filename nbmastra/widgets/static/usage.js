@@ -129,8 +129,9 @@ class UsageDrawing {
       this.drawLine(line, name, row, widest);
     }
     this.drawLine(this.sum, "Total", { ...facts.total, cost: facts.cost, speed: live ? null : facts.speed, open: live }, 0);
+    const remark = facts.remark ? ` ${facts.remark}` : "";
     const unpriced = facts.unpriced?.length ? ` No price is known for ${facts.unpriced.join(", ")}.` : "";
-    setText(this.note, `Cached is part of input, reasoning part of output. A dash: the provider did not report it.${unpriced}`);
+    setText(this.note, `Cached is part of input, reasoning part of output. A dash: the provider did not report it.${unpriced}${remark}`);
     this.drawSide(facts, live);
   }
 
