@@ -205,10 +205,12 @@ class TaskRunner:
         return task
 
     async def _moved(self, task: BackgroundTask, chunks: list[Chunk]) -> None:
-        attempt = self._attempts.pop(task.id, None) if task.status != "running" else None
-        if attempt is not None and task.status == "cancelled":
-            attempt.stop("the task was cancelled")
-            self.kick()
+        attempt = self._attempts.get(task.id)
+        if task.status != "running" and attempt is not None and attempt.task.started_at == task.started_at:
+            del self._attempts[task.id]  # and not the next attempt, which may have begun meanwhile
+            if task.status == "cancelled":
+                attempt.stop("the task was cancelled")
+                self.kick()
         await self._before_telling(task)
         self.tell(task, chunks)
         await self._after_telling(task)
@@ -311,16 +313,14 @@ class TaskRunner:
             self._looking = False
 
     async def _look_around(self) -> None:
-        before = set(self._attempts)
+        before = dict(self._attempts)
         mine = {task.id: task for task in await self._call(self.tasks.renew, self._lease_s)}
         await self._adopt(mine)
-        for task_id in before - mine.keys():
-            attempt = self._attempts.pop(task_id, None)
-            if attempt is not None:
-                now = await self._call(self.tasks.get, task_id)
-                if now is not None and now.owner == self.owner and now.status == "running":
-                    self._attempts[task_id] = attempt
-                    continue
+        for task_id, attempt in before.items():
+            now = mine.get(task_id)
+            lost = now is None or now.started_at != attempt.task.started_at
+            if lost and self._attempts.get(task_id) is attempt:
+                del self._attempts[task_id]
                 attempt.stop("the task was cancelled or taken over by another kernel")
         for task in await self._call(self.tasks.left_behind):
             taken = await self.queue.do(TakeOver(task))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbmastra.errors import StoreError
-from nbmastra.runtime.background.task_store import Change, TaskStore
+from nbmastra.runtime.background.task_store import Change, Claim, TaskStore
 
 __all__ = ["TaskQueue"]
 
@@ -53,7 +53,8 @@ class TaskQueue:
         return await self._tasks.store.run(self._tasks.apply, [change for change, _ in batch])
 
     def _give(self, batch: Sequence[tuple[Change, asyncio.Future[Any]]], given: list[Any]) -> None:
-        for (_, done), value in zip(batch, given, strict=True):
+        # Claims last, as they were made: who waits for a change of a task hears of it before it is claimed.
+        for (_, done), value in sorted(zip(batch, given, strict=True), key=lambda one: isinstance(one[0][0], Claim)):
             if not done.done():
                 done.set_result(value)
 
