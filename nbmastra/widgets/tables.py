@@ -45,7 +45,6 @@ class TableWidget(DataWidget):
     Shown in a cell while something goes on, it is replaced by a static table (`snapshot`) when all is over.
     """
 
-    script = "table.js"
     repeats = frozenset({"select", "detail", "copy"})
     kind = "calls"
     title = "Tool calls"
@@ -62,6 +61,11 @@ class TableWidget(DataWidget):
         self.replaced = False
         super().__init__()
         self._job = get_engine().start(self._run)
+
+    @classmethod
+    def scripts(cls) -> tuple[str, ...]:
+        """The store of rows, the table, and its rows."""
+        return ("data.js", "table.js", "table_row.js")
 
     def begin(self, rows: Rows) -> None:
         """What the table opens with."""

@@ -17,6 +17,7 @@ class Store {
     this.boot = null;
     this.early = new Map(); // messages behind a gap, by seq
     this.asked = -Infinity;
+    this.copies = new Map(); // what is done with a text that the kernel was asked for
     this.onMessage = (message) => this.receive(message);
     this.onBoot = () => this.adopt(this.model.get("_boot"));
     model.on("msg:custom", this.onMessage);
@@ -67,6 +68,10 @@ class Store {
   }
 
   receive(message) {
+    if (typeof message?.copy === "string") {
+      this.copies.get(message.copy)?.(String(message.text));
+      this.copies.delete(message.copy);
+    }
     if (!Array.isArray(message?.ops) || message.seq <= this.seq) return;
     this.early.set(message.seq, message.ops);
     this.drain();
@@ -163,6 +168,15 @@ class Store {
     this.model.send({ act: name, node: key, arg, values });
     return true;
   }
+
+  // The whole of what a row shows a part of, from the kernel.
+  ask(key, what) {
+    const token = `${key} ${what} ${displays} ${Math.random()}`;
+    return new Promise((done) => {
+      this.copies.set(token, done);
+      this.act("copy", key, what, { token });
+    });
+  }
 }
 
 // ---- what the scripts share ----
@@ -220,11 +234,17 @@ function setText(el, text) {
   if (el.textContent !== text) el.textContent = text;
 }
 
+const icons = new Map();
+
 // An icon of our own: `paths` are the inside of an svg of 16 × 16.
 function drawIcon(paths, cls = "nbm-icon") {
-  const template = document.createElement("template");
-  template.innerHTML = `<svg class="${cls}" viewBox="0 0 16 16" aria-hidden="true">${paths}</svg>`;
-  return template.content.firstChild;
+  const svg = `<svg class="${cls}" viewBox="0 0 16 16" aria-hidden="true">${paths}</svg>`;
+  if (!icons.has(svg)) {
+    const template = document.createElement("template");
+    template.innerHTML = svg;
+    icons.set(svg, template.content.firstChild);
+  }
+  return icons.get(svg).cloneNode(true);
 }
 
 // Status → [icon, word, class], as nbmastra/widgets/icons.py has them; another one is shown by its own word.
