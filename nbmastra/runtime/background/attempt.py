@@ -94,6 +94,8 @@ class Attempt:
             case None:
                 await settle(task, "end", "completed", result=inner.result(), resumed=False)
             case ToolSuspended():
+                if error.resume_schema is not None:
+                    self._manager.resume_schemas[task.id] = error.resume_schema
                 data: dict[str, Any] = {"suspend_payload": error.data, "resumed": False, "resume_data": None}
                 await settle(task, "suspend", "suspended", **data)
             case _ if self._may_retry(error):

@@ -78,6 +78,8 @@ class TaskRunner:
         self._memories: dict[str, RunMemory | None] = {}
         self._hooks: dict[str, TaskHooks | None] = {}
         """Tasks that were queued here, until their end is known; None for those of no agent's run."""
+        self.resume_schemas: dict[str, dict[str, Any]] = {}
+        """What the answers to tasks that were suspended here must look like: JSON Schemas by task id."""
         self._attempts: dict[str, Attempt] = {}
         self._listeners: set[Listener] = set()
         self._waiters: dict[str, set[asyncio.Future[BackgroundTask]]] = {}
@@ -231,6 +233,7 @@ class TaskRunner:
         hooks = self._hooks.get(task.id)
         if task.ended:
             self._hooks.pop(task.id, None)
+            self.resume_schemas.pop(task.id, None)
             await keep_result(self._memories.get(task.agent_id), task)
         if hooks is not None and (task.ended or task.status == "suspended"):
             await _guarded(hooks.ended, task)
