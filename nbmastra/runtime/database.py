@@ -205,9 +205,12 @@ def _sqlite(address: DatabaseAddress) -> sa.Engine:
             Path(address.url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"the store's directory can't be made: {error}") from None
-    # One connection, which the store's lock gives to one thread at a time: in memory there is but one anyhow.
+    # In memory there is but one connection, which the store's lock gives to one thread at a time.
     options: dict[str, Any] = {"check_same_thread": False, "timeout": _BUSY_S}
-    engine = sa.create_engine(address.url, poolclass=StaticPool, connect_args=options, hide_parameters=True)
+    pool: dict[str, Any] = (
+        {"poolclass": StaticPool} if address.in_memory else {"poolclass": QueuePool, "max_overflow": -1}
+    )
+    engine = sa.create_engine(address.url, connect_args=options, hide_parameters=True, **pool)
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -235,16 +238,23 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _postgres(address: DatabaseAddress) -> sa.Engine:
+    defaults = {"connect_timeout": 10, "keepalives_idle": 30}
+    options = {name: value for name, value in defaults.items() if name not in address.url.query}
     try:
-        return sa.create_engine(
-            address.url,
-            poolclass=QueuePool,
-            pool_pre_ping=True,
-            hide_parameters=True,
-            connect_args={"connect_timeout": 10} if "connect_timeout" not in address.url.query else {},
+        engine = sa.create_engine(
+            address.url, poolclass=QueuePool, pool_pre_ping=True, hide_parameters=True, connect_args=options
         )
     except ImportError:
         raise SettingsError("a PostgreSQL store needs psycopg: pip install 'nbmastra[postgres]'") from None
+    event.listen(engine, "connect", _set_up_postgres)
+    return engine
+
+
+def _set_up_postgres(connection: Any, _: object) -> None:
+    # A machine that vanishes in the middle of a transaction must not hold up the others until TCP gives it up.
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_BUSY_S:.0f}s'")
+    connection.commit()
 
 
 @contextmanager

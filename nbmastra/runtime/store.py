@@ -8,8 +8,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,6 +53,7 @@ class Store:
         self.address = DatabaseAddress.of(url)
         self.engine = engine or get_engine()
         self._lock = threading.RLock()
+        self._writing = threading.RLock()
         self._database: sa.Engine | None = None
         self._pid = os.getpid()
 
@@ -145,6 +146,12 @@ class Store:
             connection.execute(sa.delete(THREADS).where(THREADS.c.id == thread))
         return True
 
+    def delete_messages(self, thread: str, ids: Sequence[str]) -> int:
+        """Delete messages of a thread by their ids; gives how many there were."""
+        where = (MESSAGES.c.thread_id == _id("thread", thread), MESSAGES.c.id.in_([_id("message", one) for one in ids]))
+        with self.transaction(write=True) as connection:
+            return connection.execute(sa.delete(MESSAGES).where(*where)).rowcount
+
     def save_suspended(
         self,
         run_id: str,
@@ -229,11 +236,9 @@ class Store:
     @contextmanager
     def transaction(self, *, write: bool) -> Generator[sa.Connection]:
         """A transaction, for whoever keeps tables of its own beside these; committed at the block's end."""
-        if not self.address.is_sqlite:
-            with told(self.address), transaction(self._opened(), write=write) as connection:
-                yield connection
-            return
-        with self._lock, told(self.address), transaction(self._opened(), write=write) as connection:
+        # Writers of a SQLite file take turns here, where they are woken at once; readers wait for nobody.
+        turn = self._writing if self.address.in_memory or (self.address.is_sqlite and write) else nullcontext()
+        with turn, told(self.address), transaction(self._opened(), write=write) as connection:
             yield connection
 
     def _own_thread(
