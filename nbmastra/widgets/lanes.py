@@ -282,7 +282,7 @@ class _Follower:
         lane.speed = step.output_tokens_per_s if step.ended_at is not None else None
         if step.ended_at is not None and step is not self._state.steps[-1]:
             del self._open[lane]
-            if lane.parent is not None and lane.parent.kind == "turn":
+            if lane.parent is not None and lane.parent.kind == "turn" and self._state.turns[step.turn].ended_at is None:
                 lane.parent.usage += step.usage
         self._lanes.touch(lane)
 

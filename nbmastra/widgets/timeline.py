@@ -80,9 +80,10 @@ class Timeline(FollowingWidget):
         lanes = self._lanes
         for lane, after in lanes.update():
             rows.put(lane.key, _row(lane), after=after)
-        for key in self._old - self._lanes.by_key.keys():
-            rows.drop(key)
-        self._old = set()
+        for key in self._old:
+            if key not in lanes.by_key:
+                rows.drop(key)
+        self._old.clear()
         rows.facts(turns=lanes.turns, first=self.first.state.time_to_first_token_s, gap=_time(lanes.longest_gap))
 
     def snapshot_of(self, outs: list[MastraModelOutput]) -> dict[str, str]:
