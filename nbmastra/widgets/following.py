@@ -38,6 +38,7 @@ class FollowingWidget(DataWidget):
     interval_s = 0.05
     """How often it is drawn at most."""
     what = "Timeline"
+    _job: Job[None] | None = None  # also where there is no more of it, since its arguments were refused
 
     def __init__(self, out: MastraModelOutput) -> None:
         self.out = self.first = out
@@ -48,7 +49,6 @@ class FollowingWidget(DataWidget):
         self._below = Placement()
         self._fold = Placement()
         self._replaced = False
-        self._job: Job[None] | None = None
         whole = out.done
         super().__init__()
         if isinstance(out, ReplayedOutput):
