@@ -31,15 +31,19 @@ if TYPE_CHECKING:
     from nbmastra.run_diff import diff
     from nbmastra.runtime import Agent
     from nbmastra.tools import ToolContext, tool
+    from nbmastra.widgets.chat import Chat
     from nbmastra.widgets.compare import compare
     from nbmastra.widgets.replay import Replay
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
+    from nbmastra.widgets.tasks_table import TasksTable
+    from nbmastra.widgets.tool_calls_table import ToolCallsTable
     from nbmastra.widgets.timeline import Timeline
     from nbmastra.widgets.usage_view import UsageView
 
 __all__ = [
     "Agent",
+    "Chat",
     "Chunk",
     "MastraClient",
     "MastraModelOutput",
@@ -49,6 +53,8 @@ __all__ = [
     "Replay",
     "RunView",
     "Timeline",
+    "TasksTable",
+    "ToolCallsTable",
     "ToolContext",
     "UnknownChunk",
     "UsageView",
@@ -83,8 +89,11 @@ _LAZY = {
     "Replay": "nbmastra.widgets.replay",
     "diff": "nbmastra.run_diff",
     "RunView": "nbmastra.widgets.run_view",
+    "Chat": "nbmastra.widgets.chat",
     "compare": "nbmastra.widgets.compare",
     "snapshot": "nbmastra.widgets.snapshot",
+    "TasksTable": "nbmastra.widgets.tasks_table",
+    "ToolCallsTable": "nbmastra.widgets.tool_calls_table",
     "Timeline": "nbmastra.widgets.timeline",
     "UsageView": "nbmastra.widgets.usage_view",
 }

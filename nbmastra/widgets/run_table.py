@@ -27,6 +27,7 @@ class RunTable(TableWidget):
     def __init__(self, out: MastraModelOutput) -> None:
         self.out = self.first = out
         super().__init__()
+        self.stays = out.done and out.next is None and not (out.waiting and out.control.can)
         if isinstance(out, ReplayedOutput):
             self._watch_replay(out)
 

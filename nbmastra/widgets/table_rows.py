@@ -93,12 +93,8 @@ def tail_words(value: Any) -> str:
         return one_line(lines[-1]) if lines else ""
     fields = as_dict(value)
     words = next((fields[name] for name in _WORDS if isinstance(fields.get(name), str)), None)
-    if (
-        words is None
-        and progress_of(value) is not None
-        and not fields.keys() - {*_PERCENT, *_DONE, "progress", "total"}
-    ):
-        return ""
+    if words is None and fields and not fields.keys() - {*_PERCENT, *_DONE, "progress", "total"}:
+        return ""  # the bar says it
     return one_line(words) if words is not None else gist(value)
 
 

@@ -18,7 +18,8 @@ import anyio.to_thread
 from nbmastra.engine import Job, get_engine
 from nbmastra.widgets.data import DataWidget, Rows
 from nbmastra.widgets.format import one_line
-from nbmastra.widgets.placement import Placement, widget_view
+from nbmastra.widgets.placed import Standing
+from nbmastra.widgets.placement import Placement, show_bundle, widget_view
 from nbmastra.widgets.shared import Act
 from nbmastra.widgets.table_snapshot import table_snapshot
 
@@ -42,7 +43,8 @@ COLUMNS = {
 class TableWidget(DataWidget):
     """Base of the tables. Subclasses fill rows in `_pump`, make details in `_details`, and do acts in `_do`.
 
-    Shown in a cell while something goes on, it is replaced by a static table (`snapshot`) when all is over.
+    Shown in a cell while a run goes on, it is replaced by a static table (`snapshot`) at the run's end. A table of what
+    was over then, or never will be, stays live, with the static one folded below, until it is closed.
     """
 
     repeats = frozenset({"select", "detail", "copy"})
@@ -54,11 +56,14 @@ class TableWidget(DataWidget):
 
     def __init__(self) -> None:
         self._placement = Placement()
+        self._standing: Standing | None = None
+        self.stays = False
+        """True for a table that nothing replaces while there is a kernel: of what was over, or never will be."""
+        self.replaced = self._gone = False
         self._opened: set[str] = set()
         self._whole: set[str] = set()
         self._chosen: list[Callable[[str], None]] = []
         self._job: Job[None] | None = None
-        self.replaced = False
         super().__init__()
         self._job = get_engine().start(self._run)
 
@@ -95,6 +100,9 @@ class TableWidget(DataWidget):
         """What a row opens to; None if there is no such row any more."""
         raise NotImplementedError
 
+    async def _fetch(self, key: str) -> None:
+        """Get what a row's details need from where it is kept, if that isn't here."""
+
     def _copied(self, key: str, what: str) -> str:
         """The whole of a part of a row."""
         raise NotImplementedError
@@ -129,6 +137,7 @@ class TableWidget(DataWidget):
             self._opened.add(key)
             if act.arg == "all":
                 self._whole.add(key)
+            await self._fetch(key)
             with self.change() as rows:
                 self.open_row(key, rows)
         elif act.name == "copy":
@@ -170,7 +179,13 @@ class TableWidget(DataWidget):
             return table_snapshot(self.rows)
 
     def _ipython_display_(self) -> None:
-        self._placement.add({**widget_view(self), **self.snapshot()}, repr(self))
+        if self.comm is None:
+            show_bundle(self.snapshot())
+        elif self.stays:
+            self._standing = self._standing or Standing(self.title, self.snapshot, self.close)
+            self._standing.place(self, repr(self))
+        else:
+            self._placement.add({**widget_view(self), **self.snapshot()}, repr(self))
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """The live table, and beside it the static one for those who have no kernel."""
@@ -183,19 +198,42 @@ class TableWidget(DataWidget):
 
         One that nobody has seen yet is shown live later: whoever asks for it then wants to look into it.
         """
-        if not self._placement.shown:
+        if self._standing is not None:
+            self._standing.renew()
+        elif not self._placement.shown:
+            self.stays = not stays
+        else:
+            self._placement.replace(self.snapshot(), widget_view(self) if stays else None)
+            if not stays:
+                self._give_way()
+
+    def renew(self) -> None:
+        """Bring the plain output beside a table that stays up to date."""
+        if self._standing is not None:
+            self._standing.renew()
+
+    def _give_way(self) -> None:
+        self.replaced = True
+        if self._gone:  # its cell ran again while the run went on
+            get_engine().start(self._leave)
             return
-        self._placement.replace(self.snapshot(), widget_view(self) if stays else None)
-        if not stays:
-            self.replaced = True
-            _leaving.append(self)
-            if len(_leaving) > _MAX_LEAVING:
-                _leaving.popleft().close()
+        _leaving.append(self)
+        if len(_leaving) > _MAX_LEAVING:
+            _leaving.popleft().close()
 
     def on_gone(self) -> None:
-        """The page removed the table; if the static one stands in its place, it is no longer needed."""
+        """The page removed the table; if plain output stands in its place or beside it, it is no longer needed."""
+        self._gone = True
         if self.replaced:
             get_engine().start(self._leave)
+        elif self._standing is not None:
+            self._standing.gone()
+
+    def on_back(self) -> None:
+        """The page shows it again."""
+        self._gone = False
+        if self._standing is not None:
+            self._standing.back()
 
     async def _leave(self) -> None:
         if self in _leaving:
@@ -207,7 +245,9 @@ class TableWidget(DataWidget):
         if self._job is not None:
             self._job.cancel()
             self._job = None
-        if self.comm is not None and not self.replaced:
+        if self._standing is not None:
+            self._standing.end()
+        elif self.comm is not None and not self.replaced:
             self._placement.replace(self.snapshot())
         self._chosen.clear()
         super().close()

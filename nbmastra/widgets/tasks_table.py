@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -12,7 +13,7 @@ from nbmastra.engine import Job, get_engine
 from nbmastra.errors import ControlError
 from nbmastra.fold import Task, ToolCall, WorkflowStep
 from nbmastra.output import MastraModelOutput
-from nbmastra.widgets.cards import facts_of
+from nbmastra.widgets.cards import MAX_OUTPUTS, facts_of
 from nbmastra.widgets.data import Rows
 from nbmastra.widgets.format import one_line
 from nbmastra.widgets.run_table import RunTable, resume_data
@@ -23,6 +24,8 @@ from nbmastra.widgets.task_record import ACTIVE, TaskRecord, TaskSource, of_reco
 __all__ = ["TasksTable"]
 
 PAGE, MAX_LISTED = 500, 10_000
+RENEW_S = 10.0
+"""How often the plain output beside a manager's table is brought up to date."""
 LOOK_S = 1.0
 """How often a manager is asked for tasks that wait in its queue: nothing tells of them."""
 
@@ -47,13 +50,15 @@ class TasksTable(RunTable):
         self._calls: dict[str, tuple[ToolCall | WorkflowStep, MastraModelOutput]] = {}
         self._read = 0
         self._only: set[str] = set()
-        self._watching = False
+        self._before: dict[str, list[Any]] = {}
+        self._watching = self._changed = False
         self._side: Job[None] | None = None
         out = source if isinstance(source, MastraModelOutput) else None
         given = getattr(source, "background_tasks", source) if out is None else getattr(out.control, "tasks", None)
         self._tasks: TaskSource | None = cast("Any", given)
         self._of_run = out is not None
         super().__init__(out if out is not None else MastraModelOutput())
+        self.stays = self.stays or not self._of_run
 
     def begin(self, rows: Rows) -> None:
         """The tasks so far."""
@@ -149,8 +154,12 @@ class TasksTable(RunTable):
             else:
                 await self._look_again([id for id in only if id in self._records and self._records[id].active])
             seen = 0
+            renewed = 0.0
             while only is None or any(self._records[id].active for id in only & self._records.keys()):
                 seen = await self._keep_up(stream, seen, only)
+                if self._changed and time.monotonic() - renewed > RENEW_S:
+                    self._changed, renewed = False, time.monotonic()
+                    self.renew()
         finally:
             self._watching = False
             stream.cancel("closed")
@@ -176,10 +185,11 @@ class TasksTable(RunTable):
         with self.change() as rows:
             for id, task in known.items():
                 record = self._records.get(id)
+                outputs = self._before.get(id, []) + task.outputs
                 if found.get(id) is not None:
-                    self._put(of_record(found[id], task.outputs), rows)
+                    self._put(of_record(found[id], outputs), rows)
                 elif record is not None:
-                    record.outputs = task.outputs
+                    record.outputs = outputs
                     self._put(record, rows)
             for record in queued:
                 self._put(record, rows)
@@ -201,6 +211,11 @@ class TasksTable(RunTable):
         with self.change() as rows:
             for record in reversed(found):
                 self._put(record, rows)
+        for record in found:
+            if record.status == "running":
+                await self._fetch(record.id)
+                with self.change() as rows:
+                    self._put(record, rows)
 
     async def _newest(self) -> list[TaskRecord]:
         """Of the newest tasks those that aren't known, or whose news was missed."""
@@ -210,6 +225,16 @@ class TasksTable(RunTable):
             known = self._records.get(record.id)
             record.outputs = known.outputs if known is not None else record.outputs
         return [record for record in listed if self._status(record.id) != record.status]
+
+    async def _fetch(self, key: str) -> None:
+        """What a task wrote before this table listened: its manager has kept it."""
+        record, ask = self._records.get(key), getattr(self._tasks, "outputs", None)
+        if record is None or ask is None or key in self._before or self._of_run:
+            return
+        kept: list[Any] = await ask(key)
+        record = self._records[key]
+        self._before[key] = kept[-MAX_OUTPUTS - len(record.outputs) : len(kept) - len(record.outputs)]
+        record.outputs = self._before[key] + record.outputs
 
     def _status(self, id: str) -> str | None:
         record = self._records.get(id)
@@ -259,7 +284,9 @@ class TasksTable(RunTable):
     def _announce(self, key: str, fields: dict[str, Any], rows: Rows) -> None:
         before, status = rows.get(key, "status"), fields["status"]
         if before != status:
-            rows.put(key, {"taken": [], "problem": None}) if key in rows else None
+            self._changed = True
+            if before is not None:
+                rows.put(key, {"taken": [], "problem": None})
             if before is not None and (status in WAITS or status not in ACTIVE):
                 rows.facts(news=f"{fields['tool']}: {fields['says'] or status}")
 

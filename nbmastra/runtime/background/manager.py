@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +13,7 @@ from typing import Any, Unpack
 
 from nbmastra.engine import Engine, Job, get_engine
 from nbmastra.errors import AlreadyResumed, ControlError, NotSuspended, SettingsError
+from nbmastra.fold.reading import as_dict
 from nbmastra.output import Bounds, MastraModelOutput, make_limits
 from nbmastra.runtime.background.attempt import TaskHooks
 from nbmastra.runtime.background.executor import Executor, LocalExecutor
@@ -196,6 +198,16 @@ class BackgroundTaskManager(TaskRunner):
     def get(self, task_id: str) -> Job[BackgroundTask | None]:
         """A task; None if there is none of that id."""
         return self.engine.start(self._call, self.tasks.get, task_id)
+
+    def outputs(self, task_id: str) -> Job[builtins.list[Any]]:
+        """What a task's tool has written so far, as far as it is kept."""
+
+        async def ask() -> builtins.list[Any]:
+            told = await self._call(self.tasks.chunks, task_id)
+            kept = [chunk["payload"]["payload"] for chunk in told if chunk["type"] == "background-task-output"]
+            return [as_dict(chunk.get("payload")).get("output") for chunk in kept]
+
+        return self.engine.start(ask)
 
     def list(
         self,

@@ -36,6 +36,8 @@ class Store {
   }
 
   show(view) {
+    if (this.gone) this.model.send({ act: "back" });
+    this.gone = false;
     this.views.add(view);
     return () => this.remove(view);
   }
@@ -43,7 +45,8 @@ class Store {
   remove(view) {
     if (!this.views.delete(view)) return;
     view.close();
-    if (!this.views.size && !this.closed) this.model.send({ act: "gone" });
+    this.gone = !this.views.size && !this.closed;
+    if (this.gone) this.model.send({ act: "gone" });
   }
 
   adopt(boot) {
