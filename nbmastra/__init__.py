@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
     from nbmastra.widgets.tasks_table import TasksTable
-    from nbmastra.widgets.tool_calls_table import ToolCallsTable
     from nbmastra.widgets.timeline import Timeline
+    from nbmastra.widgets.tool_calls_table import ToolCallsTable
     from nbmastra.widgets.usage_view import UsageView
 
 __all__ = [
@@ -52,8 +52,8 @@ __all__ = [
     "RemoteAgent",
     "Replay",
     "RunView",
-    "Timeline",
     "TasksTable",
+    "Timeline",
     "ToolCallsTable",
     "ToolContext",
     "UnknownChunk",
