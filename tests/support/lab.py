@@ -85,6 +85,7 @@ def run_lab(directory: Path) -> Iterator[Lab]:
         "LabApp.user_settings_dir": str(settings),
         "LabApp.workspaces_dir": str(directory / "workspaces"),
         "LabApp.expose_app_in_browser": "True",
+        "JupyterNotebookApp.expose_app_in_browser": "True",
     }
     command = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
     log = directory / "jupyter.log"
@@ -102,18 +103,20 @@ class NotebookPage:
     lab: Lab
     page: Page
     path: Path = field(default=Path())
+    place: str = "lab/tree"
+    """Where the server shows notebooks: JupyterLab's, or `notebooks` for Notebook 7."""
 
     def open(self, name: str, cells: list[str] | None = None) -> None:
         """Open a notebook, a new one if `cells` are given, and wait until its kernel is idle."""
         if cells is not None:
             self.lab.write_notebook(name, cells)
         self.path = self.lab.root / name
-        self.page.goto(f"{self.lab.url}/lab/tree/{name}?reset")
+        self.page.goto(f"{self.lab.url}/{self.place}/{name}?reset")
         self.wait_idle()
 
     def reload(self) -> None:
         """Reload the page as a user does; the kernel goes on, so this doesn't wait until it is idle."""
-        self.page.goto(f"{self.lab.url}/lab/tree/{self.path.relative_to(self.lab.root)}")
+        self.page.goto(f"{self.lab.url}/{self.place}/{self.path.relative_to(self.lab.root)}")
         expect(self.cell(0)).to_be_visible()
 
     def wait_idle(self) -> None:
