@@ -13,6 +13,7 @@ from nbmastra.client.budgets import Bounds, make_limits, priced
 from nbmastra.client.client_tools import ClientToolRun, split_client_tools
 from nbmastra.client.decode import ChunkDecoder
 from nbmastra.client.generate import full_output
+from nbmastra.client.history import RemoteThread
 from nbmastra.client.http import Http
 from nbmastra.client.info import AgentInfo
 from nbmastra.client.observe import ObserveSource, ReconnectingSource
@@ -249,6 +250,10 @@ class RemoteAgent:
     def suspended_runs(self, *, thread: str | None = None, resource: str | None = None) -> Request[SuspendedRuns]:
         """The runs of this agent that wait for somebody, as the server knows them. Raises ClientError."""
         return Request(self._http.engine, lambda: suspended_runs(self._routes, thread=thread, resource=resource))
+
+    def thread(self, thread_id: str) -> RemoteThread:
+        """A thread of this agent's memory: `await agent.thread("t1").messages()`."""
+        return RemoteThread(self._http, thread_id, self.id)
 
     def abort(self, thread: str, resource: str) -> Request[bool]:
         """Stop the active run of a thread, whoever started it; False if there is none. Raises ClientError."""

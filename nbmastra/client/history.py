@@ -74,6 +74,17 @@ class RemoteThread:
 
         return Request(self._http.engine, ask)
 
+    def delete_messages(self, ids: Sequence[str]) -> Request[None]:
+        """Delete messages by their ids. Raises ClientError.
+
+        Source: @mastra/server, POST /memory/messages/delete, which needs the agent's id.
+        """
+
+        async def ask() -> None:
+            await self._http.post("/memory/messages/delete", {"messageIds": list(ids)}, {"agentId": self._agent})
+
+        return Request(self._http.engine, ask)
+
     def __repr__(self) -> str:
         return f"<RemoteThread {clean(self.id, 80)} at {self._http.address.url}: await .messages(), .get()>"
 

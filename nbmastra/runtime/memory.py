@@ -102,6 +102,10 @@ class Memory:
         """Make a thread, or give one a new title and metadata; without an id it gets one. Gives its record."""
         return self._start(self.store.save_thread, thread or str(uuid4()), resource, title=title, metadata=metadata)
 
+    def delete_messages(self, thread: str, ids: Sequence[str]) -> Job[int]:
+        """Delete messages of a thread by their ids; gives how many there were."""
+        return self._start(self.store.delete_messages, thread, list(ids))
+
     def delete(self, thread: str, *, resource: str | None = None) -> Job[None]:
         """Delete a thread with its messages. Raises SettingsError if there is none."""
 

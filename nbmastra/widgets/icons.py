@@ -10,11 +10,16 @@ __all__ = [
     "AGAIN",
     "BACK",
     "CHEVRON",
+    "CLIP",
     "COPY",
+    "CROSS",
     "DOT",
     "FORWARD",
     "PAUSE",
+    "PEN",
     "PLAY",
+    "SEARCH",
+    "SEND",
     "STOP",
     "Look",
     "icon",
@@ -47,6 +52,11 @@ PAUSE = _svg('<path d="M4.5 3.5h2.5v9H4.5zM9 3.5h2.5v9H9z"/>', "nbm-icon nbm-ico
 AGAIN = _svg('<path d="M12.6 5.6A5.2 5.2 0 1 0 13.2 8"/><path d="M13 2.6v3.2H9.8"/>')
 BACK = _svg('<path d="M3.5 3h2v10h-2zM13 3v10L6.5 8z"/>', "nbm-icon nbm-icon--solid")
 FORWARD = _svg('<path d="M10.5 3h2v10h-2zM3 3v10l6.5-5z"/>', "nbm-icon nbm-icon--solid")
+PEN = _svg('<path d="M3 13l.7-3L10.5 3.2l2.3 2.3L6 12.3z"/>')
+CLIP = _svg('<path d="M10.5 5.5l-4.6 4.6a1.6 1.6 0 0 0 2.3 2.3l4.6-4.7a3 3 0 0 0-4.3-4.2L3.9 8.2"/>')
+SEND = _svg('<path d="M8 13V3.5M4 7.5l4-4 4 4"/>')
+CROSS = _svg('<path d="M4.5 4.5l7 7M11.5 4.5l-7 7"/>')
+SEARCH = _svg('<circle cx="7" cy="7" r="4"/><path d="M10 10l3.5 3.5"/>')
 DOT = '<span class="nbm-dot" aria-hidden="true"></span>'
 
 

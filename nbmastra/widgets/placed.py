@@ -1,28 +1,28 @@
-"""`PlacedWidget`: a live view that stands in cells until plain output takes its place, and is freed then."""
+"""Live views in cells: `PlacedWidget` stands until plain output takes its place, `Standing` keeps what stays."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from nbmastra.engine import get_engine
+import anyio
+
+from nbmastra.engine import Job, get_engine
 from nbmastra.widgets.live import Act, LiveWidget
 from nbmastra.widgets.placement import Placement, widget_view
 
-__all__ = ["PlacedWidget"]
+__all__ = ["ActingWidget", "PlacedWidget", "Standing"]
 
 _MAX_LEAVING = 20
 _leaving: deque[PlacedWidget] = deque()
 """Views that plain output has replaced, oldest first; where no page says that they are gone, they are bounded."""
 
 
-class PlacedWidget(LiveWidget):
+class ActingWidget(LiveWidget):
     """Base of views whose controls do what `on` says: on the engine's loop, inside of a frame."""
 
     def __init__(self) -> None:
-        self._placement = Placement()
         self._acts: dict[str, Callable[[Act], None]] = {}
-        self._replaced = False
         super().__init__()
 
     def on(self, node: str, act: Callable[[Act], None]) -> None:
@@ -38,6 +38,20 @@ class PlacedWidget(LiveWidget):
         if perform is not None:
             with self.frame():
                 perform(act)
+
+    def close(self) -> None:
+        """Remove it from every display and free it."""
+        self._acts.clear()
+        super().close()
+
+
+class PlacedWidget(ActingWidget):
+    """A view that plain output replaces when all is over."""
+
+    def __init__(self) -> None:
+        self._placement = Placement()
+        self._replaced = False
+        super().__init__()
 
     def place(self, words: str) -> None:
         """Show it in the current cell, or what has replaced it by now."""
@@ -66,7 +80,56 @@ class PlacedWidget(LiveWidget):
             _leaving.remove(self)
         self.close()
 
-    def close(self) -> None:
-        """Remove it from every display and free it."""
-        self._acts.clear()
-        super().close()
+
+class Standing:
+    """Where something live stands that stays, its plain output folded below: what is there without a kernel.
+
+    When the page has removed it, and doesn't show it again soon, as a moved cell does, `free` is called.
+    """
+
+    grace_s = 5.0
+
+    def __init__(self, what: str, bundle: Callable[[], Mapping[str, str]], free: Callable[[], object]) -> None:
+        self._what, self._bundle, self._free = what, bundle, free
+        self._view = Placement()
+        self._fold = Placement()
+        self._going: Job[None] | None = None
+
+    def place(self, widget: object, words: str) -> None:
+        """Show it in the current cell."""
+        self._view.add(widget_view(widget), words)
+        self._fold.add(self._folded(), words)
+
+    def renew(self) -> None:
+        """What it shows has changed for good: so does the plain output."""
+        if self._fold.shown:
+            self._fold.replace(self._folded())
+
+    def _folded(self) -> dict[str, str]:
+        bundle = self._bundle()
+        summary = f'<summary style="cursor:pointer;padding:4px 0">{self._what} as plain output</summary>'
+        html = f'<details style="font-size:13px">{summary}{bundle["text/html"]}</details>'
+        return {**bundle, "text/html": html}
+
+    def gone(self) -> None:
+        """The page has removed it."""
+        self.back()
+        self._going = get_engine().start(self._leave)
+
+    def back(self) -> None:
+        """The page shows it again."""
+        if self._going is not None:
+            self._going.cancel()
+            self._going = None
+
+    async def _leave(self) -> None:
+        await anyio.sleep(self.grace_s)
+        self._going = None  # it isn't to be stopped by what it does
+        self._free()
+
+    def end(self) -> None:
+        """It is closed: plain output takes its place."""
+        self.back()
+        if self._view.shown:
+            self._view.replace(self._bundle())
+            self._fold.replace({"text/html": "", "text/plain": ""})

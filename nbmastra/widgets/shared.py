@@ -119,6 +119,9 @@ class SharedWidget(anywidget.AnyWidget):
     def on_gone(self) -> None:
         """The last display of it in a page was removed; on a kernel thread that must not wait."""
 
+    def on_back(self) -> None:
+        """It is displayed again after all, since its cell was moved, for example; on such a thread too."""
+
     def accept(self, act: Act) -> bool:
         """True if the act may be done: what it names is there, and wasn't used up by the same act before."""
         raise NotImplementedError
@@ -134,6 +137,8 @@ class SharedWidget(anywidget.AnyWidget):
             self.send_state("_boot")  # pyright: ignore[reportUnknownMemberType]
         elif name == "gone":
             self.on_gone()
+        elif name == "back":
+            self.on_back()
         elif isinstance(name, str) and isinstance(node, str):
             arg = message.get("arg")
             act = Act(name, arg if isinstance(arg, str) else "", _values(message.get("values")), node)

@@ -157,6 +157,8 @@ class View {
     el.addEventListener("keydown", (event) => this.onKey(event), listen);
     el.addEventListener("submit", (event) => this.onSubmit(event), listen);
     el.addEventListener("toggle", (event) => this.onToggle(event), { ...listen, capture: true });
+    if (store.gone) model.send({ act: "back" }); // the cell was moved, say
+    store.gone = false;
     store.views.add(this);
     this.rebuild();
   }
@@ -169,7 +171,9 @@ class View {
     this.timers.forEach(clearTimeout);
     this.store.views.delete(this);
     this.el.replaceChildren();
-    if (!this.store.views.size && !this.store.closed) this.model.send({ act: "gone" });
+    if (this.store.views.size || this.store.closed) return;
+    this.store.gone = true;
+    this.model.send({ act: "gone" });
   }
 
   node(id) {
@@ -199,6 +203,10 @@ class View {
     for (const kid of node.k) this.insert(kid, el, null);
     if (node.s !== null) this.clocks.add(id);
     parent.insertBefore(el, before);
+    if ("data-nbm-focus" in node.a && this.acted) {
+      this.acted = false; // only in the display where somebody asked for it
+      queueMicrotask(() => el.focus());
+    }
   }
 
   change([kind, id, ...rest]) {
@@ -221,6 +229,7 @@ class View {
         this.showTime(id);
       }
     } else if (kind === "-") {
+      this.keepFocus(el);
       el.remove();
       for (const gone of [el, ...el.querySelectorAll("*")]) this.forget(this.ids.get(gone));
     } else if (kind === "r") {
@@ -258,8 +267,16 @@ class View {
     }
     if (name === "value" && el.type === "range" && !el.matches(":active") && !this.sliding) el.value = value;
     if (name === "data-nbm-key") this.el.dataset.lmSuppressShortcuts = "true"; // JupyterLab has keys of its own
+    if (name === "data-nbm-enter") this.el.dataset.lmSuppressShortcuts = "true";
+    if (value !== null && (name === "hidden" || name === "disabled")) this.keepFocus(el);
     if (value === null) el.removeAttribute(name);
     else el.setAttribute(name, REFERENCE.test(name) ? value.replace(/\S+/g, (id) => this.prefix + id) : value);
+  }
+
+  // What is taken away leaves the focus to the field that is the view's home, if it has one.
+  keepFocus(el) {
+    const home = el.contains(document.activeElement) && this.el.querySelector("[data-nbm-home]");
+    if (home && !el.contains(home)) home.focus();
   }
 
   // Text is painted once a frame of the screen, however many messages came; in a hidden tab not at all.
@@ -309,7 +326,8 @@ class View {
 
   onChange({ target }) {
     const id = this.ids.get(target);
-    if (id !== undefined && FIELD.test(target.localName) && "data-nbm-act" in this.node(id).a) this.act(target, id);
+    const node = this.node(id); // a field that is taken away while one writes in it changes, too
+    if (node && FIELD.test(target.localName) && "data-nbm-act" in node.a) this.act(target, id);
   }
 
   // A slider acts while it is moved, once a frame of the screen.
@@ -325,8 +343,9 @@ class View {
 
   // A key clicks the button that names it, wherever in the widget it is pressed but where it means something else.
   onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.isComposing) return;
     const { target, key } = event;
+    if (this.onFieldKey(event)) return;
     const own = key === " " ? "button, summary, a, input, select, textarea" : "select, textarea, input:not([type=range])";
     if (target.closest(own) && !(key === " " && target.type === "range")) return;
     const button = this.el.querySelector(`button[data-nbm-key="${key === " " ? "Space" : CSS.escape(key)}"]`);
@@ -334,6 +353,21 @@ class View {
     event.preventDefault();
     event.stopPropagation();
     if (!button.disabled) button.click();
+  }
+
+  // In a field that says so, Enter and Escape click a button of its form; Shift+Enter breaks the line as ever.
+  onFieldKey(event) {
+    const { target, key } = event;
+    const id = this.ids.get(target);
+    const act = id === undefined ? null : this.node(id).a[key === "Enter" ? "data-nbm-enter" : key === "Escape" ? "data-nbm-escape" : ""];
+    if (!act) return false;
+    event.preventDefault();
+    event.stopPropagation();
+    for (const button of target.form?.querySelectorAll("button") ?? []) {
+      const own = this.ids.get(button);
+      if (own !== undefined && this.node(own).a["data-nbm-act"] === act && !button.disabled) button.click();
+    }
+    return true;
   }
 
   onSubmit(event) {
@@ -352,7 +386,9 @@ class View {
       if (field.name) values[field.name] = field.type === "checkbox" ? field.checked : field.value;
     }
     if (t === "button" && !("data-nbm-repeat" in a)) this.store.apply([["a", node, { disabled: "" }]]);
+    this.acted = true;
     this.model.send({ act: a["data-nbm-act"], arg: a["data-nbm-arg"] ?? "", values, node });
+    if ("data-nbm-clears" in a) form.reset?.();
   }
 
   async copy(target, text) {
