@@ -45,6 +45,7 @@ class TimelineView {
     this.sizes.observe(this.root);
     this.reorder();
     this.changeFacts();
+    this.atEnd = !this.store.order.length; // what grows from nothing is followed, until somebody scrolls
     this.draw();
   }
 
@@ -280,15 +281,17 @@ class TimelineView {
   makeRow(key) {
     const name = make("span.nbm-ellipsis");
     const mark = make("span.nbm-tl__mark");
-    const label = make("span.nbm-lane__label", {}, name, mark);
+    const kind = make("span.nbm-sr"); // the row's name is its content: what is seen, and these words between it
+    const label = make("span.nbm-lane__label", {}, name, mark, kind);
     const end = make("span.nbm-lane__end");
-    const row = make("div.nbm-lane", { role: "option", id: `${this.prefix}${++laneIds}`, "data-key": key, "data-stale": "" }, label, end);
-    const made = { row, label, name, mark, end };
+    const more = make("span.nbm-sr");
+    const row = make("div.nbm-lane", { role: "option", id: `${this.prefix}${++laneIds}`, "data-key": key, "data-stale": "" }, label, end, more);
+    const made = { row, label, name, mark, kind, end, more };
     this.shown.set(key, made);
     return made;
   }
 
-  drawRow(key, { row, label, name, mark, end }) {
+  drawRow(key, { row, label, name, mark, kind, end, more }) {
     const lane = this.store.rows.get(key);
     const open = lane.spans.some(([kind, , to]) => kind !== "gap" && to === null);
     row.style.top = `${this.index.get(key) * this.lane}px`;
@@ -303,7 +306,7 @@ class TimelineView {
     const [, word, tone] = lane.status ? look(lane.status) : ["", "", ""];
     if (MARKED.has(tone)) {
       putStatus(mark, lane.status, "nbm-tl__mark");
-      mark.lastChild.className = "nbm-sr";
+      if (mark.childElementCount > 1) mark.lastChild.remove();
     } else if (mark.firstChild) {
       mark.replaceChildren();
       mark.className = "nbm-tl__mark";
@@ -312,12 +315,12 @@ class TimelineView {
     const took = duration(lane, this.now);
     setText(end, timeWords(took, !open));
     const [from, to] = [lane.spans[0][1], open ? null : lane.spans[0][1] + took];
-    const facts = [lane.name, KINDS[lane.kind], word.toLowerCase() || (open ? "running" : ""), open ? "" : timeWords(took, true)];
-    facts.push(`from ${timeWords(from, true)}${to === null ? " on" : ` to ${timeWords(to, true)}`}`, tokenWords(lane));
+    setText(kind, [KINDS[lane.kind], word.toLowerCase() || (open ? "running" : ""), ""].filter((text, i) => text || i === 2).join(", "));
+    const facts = [`from ${timeWords(from, true)}${to === null ? " on" : ` to ${timeWords(to, true)}`}`, tokenWords(lane)];
     if (lane.first != null) facts.push(`first token after ${timeWords(lane.first - from, true)}`);
+    setText(more, facts.filter(Boolean).join(", "));
     const place = this.index.get(key) + 1;
     setAttributes(row, {
-      "aria-label": facts.filter(Boolean).join(", "),
       "aria-selected": String(key === this.selected),
       "aria-posinset": place,
       "aria-setsize": this.store.order.length,
