@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from nbmastra.engine import Engine, Job, get_engine
 from nbmastra.errors import MastraStreamError, SettingsError
@@ -20,6 +20,7 @@ from nbmastra.output import (
     price_limits,
 )
 from nbmastra.runtime.background.calls import read_background
+from nbmastra.runtime.background.eligible import AgentTools, check_tools, may_run_in_background
 from nbmastra.runtime.background.idle import IdleSource, idle_s
 from nbmastra.runtime.caller_tools import caller_tools
 from nbmastra.runtime.control import LocalControl, WaitingRun, WaitingRuns
@@ -45,6 +46,9 @@ from nbmastra.runtime.subagents import AgentTool
 from nbmastra.runtime.wiring import EXTENSION_OPTIONS, make_extensions
 from nbmastra.tools import Tool, as_tools
 
+if TYPE_CHECKING:
+    from nbmastra.runtime.background.record import BackgroundTask
+
 __all__ = ["Agent"]
 
 
@@ -61,7 +65,8 @@ class Agent:
     (`nbmastra.runtime.mcp.mcp_sources` tells how they are named). default_options: options of `stream`.
     background_tasks: a `BackgroundTaskManager`, its settings, or True; tools that are `@tool(background=True)`, or are
     named in background_tools ("all", or a dict of names with True, False or settings), then run as tasks, at most
-    background_concurrency at a time; a run waits up to wait_timeout_s for the next one that ends.
+    background_concurrency at a time; a run waits up to wait_timeout_s for the next one that ends. Without
+    background_tasks all tools run in the foreground. on_task_complete: a function of each task that has ended.
     input_processors, output_processors: functions or objects (`nbmastra.runtime.processors`), which may ask for another
     answer `max_processor_retries` times in a row. goal: a dict of objective, judge (function or model) and max_runs.
 
@@ -90,6 +95,7 @@ class Agent:
         background_tools: Any = None,
         background_concurrency: int | None = None,
         wait_timeout_s: float | None = None,
+        on_task_complete: Callable[[BackgroundTask], Any] | None = None,
         id: str | None = None,
         engine: Engine | None = None,
     ) -> None:
@@ -116,9 +122,10 @@ class Agent:
         self.agents = _agents_by_name(agents)
         self.tools: dict[str, Tool] = as_tools(tools)
         for key, agent in self.agents.items():
-            made = AgentTool(key, agent)
+            made = AgentTool(key, agent, memory)
             self.tools[made.name] = made
         self._engine = engine or get_engine()
+        self._background_tools: AgentTools = check_tools(background_tools)
         self.background = read_background(
             self.id,
             background_tasks,
@@ -126,8 +133,10 @@ class Agent:
             memory=memory,
             concurrency=background_concurrency,
             wait_timeout_s=wait_timeout_s,
+            on_complete=on_task_complete,
             engine=self._engine,
         )
+        self._lacks_manager = background_tasks is None and self.has_background_tools
         self.runs = RunMaker(self)
         self._idle: dict[tuple[str, str | None, str | None], IdleSource] = {}
         self._waiting = WaitingRuns(self)
@@ -269,6 +278,16 @@ class Agent:
             run.extensions = self.runs.extensions(carried, run.thread)
         return self._start(run, carried, previous=previous, answered=[call.id])
 
+    @property
+    def has_background_tools(self) -> bool:
+        """Whether some tools are meant to run in the background; another agent then runs all of this one so.
+
+        Source: @mastra/core 1.71, `deriveSubAgentBackgroundConfig`.
+        """
+        return any(
+            may_run_in_background(tool.name, tool.background, self._background_tools) for tool in self.tools.values()
+        )
+
     # --- making a run ----------------------------------------------------------------------------------------------
 
     @property
@@ -307,6 +326,8 @@ class Agent:
             endless=idle is not None,
             engine=self._engine,
         )
+        if (until_idle and not tasks) or self._lacks_manager:
+            out.state.notice("background", "info", "nothing runs in the background", 0.0, self._what_is_missing())
         source = LocalSource(run, out, Callbacks.of(options), options.get("abort_signal"), self._ended(options))
         if idle is None or self.background is None:
             return out.start(source)
@@ -321,6 +342,11 @@ class Agent:
         scope = (self.id, run.thread, run.resource)
         manager = self.background.manager
         return out.start(IdleSource(manager, out, source, go_on, scope=scope, streams=self._idle, max_idle_s=idle))
+
+    def _what_is_missing(self) -> str:
+        if self.background is None:
+            return "the agent has no background_tasks= (a BackgroundTaskManager, or True)"
+        return "until_idle= needs a thread, in memory={...}, and an agent with a memory: this is a plain stream"
 
     def _ended(self, options: StreamOptions) -> Callable[[AgentRun], Awaitable[None]]:
         async def ended(run: AgentRun) -> None:

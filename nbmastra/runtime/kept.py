@@ -14,7 +14,7 @@ from nbmastra.usage import parse_usage
 if TYPE_CHECKING:
     from nbmastra.runtime.loop import AgentRun
 
-__all__ = ["restore_run", "run_state"]
+__all__ = ["json_only", "restore_run", "run_state"]
 
 _VERSION = 1
 _OPTIONS = ("max_steps", "tool_choice", "include_raw_chunks", "tool_call_concurrency")
@@ -40,8 +40,8 @@ def run_state(run: AgentRun) -> dict[str, Any]:
         "step": _step_json(step),
         "options": {**{name: getattr(options, name) for name in _OPTIONS}, "active_tools": active},
         "requireToolApproval": options.require_tool_approval is True,
-        "modelSettings": _json_only(options.model_settings),
-        "requestContext": _json_only(options.request_context),
+        "modelSettings": json_only(options.model_settings),
+        "requestContext": json_only(options.request_context),
     }
 
 
@@ -64,7 +64,7 @@ def restore_run(state: Mapping[str, Any], new_run: Callable[[dict[str, Any], Con
     return run
 
 
-def _json_only(values: Mapping[str, Any]) -> dict[str, Any]:
+def json_only(values: Mapping[str, Any]) -> dict[str, Any]:
     """What of it is JSON: objects of this process can't be kept."""
     return {key: value for key, value in values.items() if isinstance(value, str | int | float | bool | list | dict)}
 

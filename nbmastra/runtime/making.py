@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +11,7 @@ from nbmastra.messages import Messages
 from nbmastra.runtime.background.turn import BackgroundTurn
 from nbmastra.runtime.caller_tools import caller_tools
 from nbmastra.runtime.conversation import Conversation, model_messages
-from nbmastra.runtime.extend import Extension
+from nbmastra.runtime.extend import Extension, RunMemory
 from nbmastra.runtime.kept import restore_run
 from nbmastra.runtime.loop import AgentRun
 from nbmastra.runtime.model import Message
@@ -85,36 +85,45 @@ class RunMaker:
         max_steps: int | None,
     ) -> AgentRun:
         """A run of this agent within a call of another's."""
-        defaults = self._agent.default_options
-        cap = defaults.get("max_steps")
-        given: dict[str, Any] = {"request_context": dict(parent.options.request_context)}
-        if max_steps is not None:
-            given["max_steps"] = min(max_steps, cap) if cap else max_steps
-        checked = read_options(defaults, given)
-        setup = self.setup(prompt, checked)
+        setup = self._below(prompt, parent.options.request_context, instructions, max_steps)
         setup.conversation.earlier = context
-        if instructions:
-            setup.conversation.system.append({"role": "system", "content": instructions})
         return AgentRun(self._within(setup, parent, thread, resource))
 
-    def as_task(self, prompt: str, request_context: dict[str, Any], instructions: str | None) -> AgentRun:
+    def as_task(
+        self,
+        prompt: str,
+        *,
+        context: list[Message],
+        request_context: dict[str, Any],
+        instructions: str | None,
+        max_steps: int | None,
+        memory: RunMemory | None,
+        thread: str,
+        resource: str,
+    ) -> AgentRun:
         """A run of this agent as another's background task; its own calls are no tasks again."""
-        setup = self.setup(prompt, read_options(self._agent.default_options, {"request_context": request_context}))
-        if instructions:
-            setup.conversation.system.append({"role": "system", "content": instructions})
-        others = [one for one in setup.extensions if not isinstance(one, BackgroundTurn)]
-        alone = replace(setup, memory=None, thread=None, resource=None, dispatch=None, extensions=others)
-        return AgentRun(replace(alone, nested=True))
+        setup = self._below(prompt, request_context, instructions, max_steps)
+        setup.conversation.earlier = context
+        return AgentRun(_alone(setup, memory, thread, resource))
+
+    def task_restored(self, state: dict[str, Any], memory: RunMemory | None) -> AgentRun:
+        """The same, that was kept while it waited."""
+        return self._restored(state, lambda setup: _alone(setup, memory, state["thread"], state["resource"]))
 
     def restored(self, state: dict[str, Any], parent: AgentRun | None = None) -> AgentRun:
         """A run of this agent that was kept while it waited, maybe by another kernel."""
 
+        def place(setup: RunSetup) -> RunSetup:
+            if parent is not None:
+                return self._within(setup, parent, state["thread"], state["resource"])
+            return replace(setup, thread=state["thread"], resource=state["resource"])
+
+        return self._restored(state, place)
+
+    def _restored(self, state: dict[str, Any], place: Callable[[RunSetup], RunSetup]) -> AgentRun:
         def new_run(options: dict[str, Any], conversation: Conversation) -> AgentRun:
             checked = read_options(self._agent.default_options, options)
-            setup = replace(self.setup([], checked), conversation=conversation)
-            if parent is not None:
-                return AgentRun(self._within(setup, parent, state["thread"], state["resource"]))
-            return AgentRun(replace(setup, thread=state["thread"], resource=state["resource"]))
+            return AgentRun(place(replace(self.setup([], checked), conversation=conversation)))
 
         run = restore_run(state, new_run)
         for call in run.waiting:
@@ -122,6 +131,19 @@ class RunMaker:
             if call.nested is not None and isinstance(tool, AgentTool):
                 call.nested = tool.agent.runs.restored(call.nested, run)
         return run
+
+    def _below(
+        self, prompt: str, request_context: Mapping[str, Any], instructions: str | None, max_steps: int | None
+    ) -> RunSetup:
+        defaults = self._agent.default_options
+        cap = defaults.get("max_steps")
+        given: dict[str, Any] = {"request_context": dict(request_context)}
+        if max_steps is not None:
+            given["max_steps"] = min(max_steps, cap) if cap else max_steps
+        setup = self.setup(prompt, read_options(defaults, given))
+        if instructions:
+            setup.conversation.system.append({"role": "system", "content": instructions})
+        return setup
 
     def _within(self, setup: RunSetup, parent: AgentRun, thread: str | None, resource: str | None) -> RunSetup:
         """The run has a thread of its own, in the parent's memory if it has none, if the parent's run has a thread."""
@@ -148,3 +170,11 @@ class RunMaker:
         last = given.get("last_messages", given.get("lastMessages"))
         recall = {} if last is None else {"last_messages": last}
         return str(thread), str(memory.get("resource") or "user"), recall
+
+
+def _alone(setup: RunSetup, memory: RunMemory | None, thread: str | None, resource: str | None) -> RunSetup:
+    """A run that is a task: in a thread of its own, and without tasks."""
+    others = [one for one in setup.extensions if not isinstance(one, BackgroundTurn)]
+    setup = replace(setup, nested=True, memory=memory, has_memory=memory is not None, recalls=False)
+    setup = replace(setup, thread=thread, resource=resource, tells_thread=memory is not None)
+    return replace(setup, dispatch=None, extensions=others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,9 +11,12 @@ from pydantic.alias_generators import to_camel
 
 from nbmastra.chunks import Chunk
 from nbmastra.errors import ToolInputError
+from nbmastra.fold.reading import as_dict
+from nbmastra.runtime.extend import RunMemory
+from nbmastra.runtime.kept import run_state
 from nbmastra.runtime.model import Message
 from nbmastra.runtime.step import StepCall
-from nbmastra.tools import Tool, ToolContext
+from nbmastra.tools import Tool, ToolContext, ToolSuspended
 from nbmastra.tools.base import check_name
 
 if TYPE_CHECKING:
@@ -44,11 +48,14 @@ _PARAMETERS = _Arguments.model_json_schema()
 class AgentTool(Tool):
     """An agent that another may call. Source: Mastra, `agents` of an agent."""
 
-    def __init__(self, name: str, agent: Agent) -> None:
+    def __init__(self, name: str, agent: Agent, memory: RunMemory | None = None) -> None:
+        """`memory`: of the agent that calls it, for one that has none."""
         self.name = check_name(f"agent-{name}")
         self.description = agent.description or f"Agent: {name}"
         self.agent = agent
         self.agent_name = name
+        self.background = agent.has_background_tools or None
+        self._memory = agent.memory or memory
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -64,11 +71,11 @@ class AgentTool(Tool):
             raise ToolInputError(self.name, problems, arguments=arguments) from None
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Run the agent by itself, as a background task: without the caller's conversation, and without memory.
+        """Run the agent as a background task, in a thread of its own. If it waits for somebody, so does the task.
 
-        Raises SubAgentError if it fails, or waits for somebody.
+        Raises SubAgentError if it fails, ToolSuspended.
         """
-        nested = self.agent.runs.as_task(arguments["prompt"], context.request_context, arguments.get("instructions"))
+        nested = self._begun(arguments, context) if context.run_state is None else self._answered(context)
 
         def emit(chunk: Chunk) -> None:
             wire = chunk.to_wire()
@@ -78,8 +85,47 @@ class AgentTool(Tool):
         if nested.failure is not None:
             raise SubAgentError(f"{self.agent_name}: {nested.failure}") from nested.failure
         if nested.waiting:
-            raise SubAgentError(f"{self.agent_name} waits for an answer, which nobody can give to a background task")
-        return {"text": nested.text}
+            inner = nested.waiting[0]
+            asked, data = as_dict(inner.suspended), None
+            if asked.get("kind") == "approval":
+                data = {"toolCallId": inner.id, "toolName": asked["name"], "args": asked["args"]}
+                data = {"requireToolApproval": data}
+            else:
+                data = asked.get("payload")
+            raise ToolSuspended(data, asked.get("schema"), run_state(nested))
+        return self._result(nested)
+
+    def _begun(self, arguments: dict[str, Any], context: ToolContext) -> AgentRun:
+        thread, resource = self._scope(arguments)
+        return self.agent.runs.as_task(
+            arguments["prompt"],
+            context=_texts(context.messages),
+            request_context=context.request_context,
+            instructions=arguments.get("instructions"),
+            max_steps=arguments.get("maxSteps"),
+            memory=self._memory if context.thread_id is not None else None,
+            thread=thread,
+            resource=resource,
+        )
+
+    def _answered(self, context: ToolContext) -> AgentRun:
+        """The run that waited, with the answer: for an approval True, or `{"approved": …, "reason": …}`."""
+        run = self.agent.runs.task_restored(context.run_state, self._memory if context.thread_id is not None else None)
+        call, data = run.waiting[0], context.resume_data
+        if as_dict(call.suspended).get("kind") == "approval":
+            said = as_dict(data)
+            approved = data is True or said.get("approved") is True  # nothing else lets a call run
+            run.answer(call, approved=approved, reason=said.get("reason"))
+        else:
+            run.answer(call, data=data)
+        return run
+
+    def _scope(self, arguments: dict[str, Any]) -> tuple[str, str]:
+        thread, resource = arguments.get("threadId"), arguments.get("resourceId")
+        return (
+            f"{thread}-{uuid.uuid4()}" if thread else str(uuid.uuid4()),
+            f"{resource}-{self.agent_name}" if resource else str(uuid.uuid4()),
+        )
 
     async def run_nested(self, run: AgentRun, call: StepCall, arguments: dict[str, Any]) -> Any:
         """Run the agent within a call; gives the call's result. If the agent waits, so does the call.
@@ -88,13 +134,13 @@ class AgentTool(Tool):
         """
         nested: AgentRun | None = call.nested
         if nested is None:
-            thread, resource = arguments.get("threadId"), arguments.get("resourceId")
+            thread, resource = self._scope(arguments)
             nested = self.agent.runs.nested(
                 run,
                 arguments["prompt"],
-                context=_context(run),
-                thread=f"{thread}-{uuid.uuid4()}" if thread else str(uuid.uuid4()),
-                resource=f"{resource}-{self.agent_name}" if resource else str(uuid.uuid4()),
+                context=_texts(run.conversation.wire()["all"]),
+                thread=thread,
+                resource=resource,
                 instructions=arguments.get("instructions"),
                 max_steps=arguments.get("maxSteps"),
             )
@@ -112,10 +158,12 @@ class AgentTool(Tool):
             call.nested = nested
             call.suspended = {"name": inner.name, "args": inner.wire_args, **asked}
             return None
-        text = nested.text
-        call.metadata = {"mastra": {"modelOutput": {"type": "text", "value": text}}}
+        call.metadata = {"mastra": {"modelOutput": {"type": "text", "value": nested.text}}}
+        return self._result(nested)
+
+    def _result(self, nested: AgentRun) -> dict[str, Any]:
         return {
-            "text": text,
+            "text": nested.text,
             "subAgentThreadId": nested.thread,
             "subAgentResourceId": nested.resource,
             "subAgentToolResults": [
@@ -126,10 +174,10 @@ class AgentTool(Tool):
         }
 
 
-def _context(run: AgentRun) -> list[Message]:
-    """The conversation so far without its tool calls, which a sub-agent couldn't make sense of."""
+def _texts(messages: Iterable[Message]) -> list[Message]:
+    """A conversation without its tool calls, which a sub-agent couldn't make sense of."""
     kept: list[Message] = []
-    for message in run.conversation.wire()["all"]:
+    for message in messages:
         if message["role"] in ("user", "assistant"):
             content = [part for part in message["content"] if part["type"] in ("text", "file", "image")]
             if content:

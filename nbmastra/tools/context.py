@@ -21,10 +21,12 @@ __all__ = ["ToolContext", "ToolSuspended", "ToolWriter"]
 class ToolSuspended(BaseException):
     """How `suspend` leaves the tool: no Exception, so that a tool's own `except Exception` lets it pass."""
 
-    def __init__(self, data: Any, resume_schema: dict[str, Any] | None = None) -> None:
+    def __init__(self, data: Any, resume_schema: dict[str, Any] | None = None, run_state: Any = None) -> None:
         super().__init__("the tool waits for data")
         self.data = data
         self.resume_schema = resume_schema
+        self.run_state = run_state
+        """What a tool that is itself a run goes on from; JSON."""
 
 
 class _Written:
@@ -112,6 +114,8 @@ class ToolContext:
         self.resume_data = resume_data
         self.abort = AbortSignal(abort)
         self.writer = ToolWriter(self)
+        self.run_state: Any = None
+        """What it gave to `ToolSuspended` before."""
         self._sinks = {"write": write, "custom": custom, "printed": printed}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None

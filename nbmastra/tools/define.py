@@ -35,7 +35,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     name, description: else those of the function and its docstring; a docstring's parameter sections describe the
     parameters. A parameter annotated `ToolContext` is filled in and not shown to the model.
     require_approval: True, or a function of the arguments (a dict) that says so: a call waits until it is approved.
-    background: whether it may run as a background task, with settings as a dict.
+    background: whether it may run as a background task, of an agent that has `background_tasks=`: True, or a dict of
+    timeout_s, max_retries, default_disposition, executor, on_complete.
     strict: take nothing but what the signature says: no further arguments, no "5" for 5.
 
     Raises SettingsError for a function that no model could call.

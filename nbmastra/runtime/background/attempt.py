@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nbmastra.chunks import Chunk
-from nbmastra.errors import StoreError, ToolInputError
+from nbmastra.errors import NbMastraError, StoreError, ToolInputError
 from nbmastra.runtime.background.record import BackgroundTask, task_chunk
 from nbmastra.runtime.background.task_changes import Output
 from nbmastra.runtime.chunks_out import ChunkWriter, data_chunk, error_json
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "TaskHooks"]
 
 _FLUSH_S = 0.2
+
+_logger = logging.getLogger("nbmastra")
 
 
 class TaskHooks(Protocol):
@@ -92,11 +95,12 @@ class Attempt:
         error = RuntimeError("the tool cancelled itself") if inner.cancelled() else inner.exception()
         match error:
             case None:
-                await settle(task, "end", "completed", result=inner.result(), resumed=False)
+                await settle(task, "end", "completed", result=inner.result(), resumed=False, run_state=None)
             case ToolSuspended():
                 if error.resume_schema is not None:
                     self._manager.resume_schemas[task.id] = error.resume_schema
                 data: dict[str, Any] = {"suspend_payload": error.data, "resumed": False, "resume_data": None}
+                data["run_state"] = error.run_state
                 await settle(task, "suspend", "suspended", **data)
             case _ if self._may_retry(error):
                 retry: int = task.retry_count + 1
@@ -114,7 +118,7 @@ class Attempt:
 
     async def _call(self) -> Any:
         task = self.task
-        more = self._hooks.about() if self._hooks is not None else {}
+        more = self._hooks.about() if self._hooks is not None else await self._about()
         context = ToolContext(
             tool_call_id=task.tool_call_id,
             tool_name=task.tool_name,
@@ -129,7 +133,19 @@ class Attempt:
             printed=self._write,
             **more,
         )
-        return await self._manager.executor.run(self._tool, task.args or {}, context)
+        context.run_state = task.run_state
+        return await self._manager.executor_of(task.agent_id, task.tool_name).run(self._tool, task.args or {}, context)
+
+    async def _about(self) -> dict[str, Any]:
+        """What the store has of the run that made the task, which was another kernel's."""
+        task, memory = self.task, self._manager.memory_of(self.task.agent_id)
+        about: dict[str, Any] = {"request_context": dict(task.request_context or {})}
+        if memory is not None and task.thread_id is not None:
+            try:
+                about["messages"] = await memory.recall(task.thread_id, task.resource_id or "")
+            except NbMastraError:
+                _logger.warning("the thread of task %s can't be read", task.id, exc_info=True)
+        return about
 
     # --- what the tool writes --------------------------------------------------------------------------------------
 

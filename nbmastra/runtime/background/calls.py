@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from nbmastra.engine import Engine
 from nbmastra.errors import SettingsError
 from nbmastra.fold.reading import as_dict
-from nbmastra.runtime.background.eligible import AgentTools, check_tools, make_plan, tool_settings
+from nbmastra.runtime.background.eligible import (
+    AgentTools,
+    check_tools,
+    lasting_settings,
+    make_plan,
+    may_run_in_background,
+)
 from nbmastra.runtime.background.results import task_note
 from nbmastra.runtime.background.turn import BackgroundTurn, CallHooks
 from nbmastra.runtime.extend import RunMemory, RunTool
@@ -17,6 +23,7 @@ from nbmastra.tools import Tool
 
 if TYPE_CHECKING:
     from nbmastra.runtime.background.manager import BackgroundTaskManager
+    from nbmastra.runtime.background.record import BackgroundTask
     from nbmastra.runtime.loop import AgentRun
     from nbmastra.runtime.step import StepCall
 
@@ -45,6 +52,7 @@ class BackgroundCalls:
         memory: RunMemory | None = None,
         concurrency: int | None = None,
         wait_timeout_s: float | None = None,
+        on_complete: Callable[[BackgroundTask], Any] | None = None,
     ) -> None:
         self.agent = agent
         self.manager = manager
@@ -52,17 +60,20 @@ class BackgroundCalls:
         self.wait_timeout_s = manager.wait_timeout_s if wait_timeout_s is None else wait_timeout_s
         self._tools: AgentTools = check_tools(tools)
         self._concurrency = concurrency
+        self._on_complete = on_complete
 
     def register(self, tools: Mapping[str, Tool]) -> None:
         """Tell the manager the agent's tools. Raises SettingsError for settings that can't be right."""
-        for tool in tools.values():
-            tool_settings(tool.background, f"background of {tool.name}")
-        self.manager.register(self.agent, tools, memory=self.memory, concurrency=self._concurrency)
+        settings = {name: self._settings(tool) for name, tool in tools.items()}
+        self.manager.register(self.agent, tools, memory=self.memory, concurrency=self._concurrency, settings=settings)
+
+    def _settings(self, tool: Tool) -> dict[str, Any]:
+        own: dict[str, Any] = {} if self._on_complete is None else {"on_complete": self._on_complete}
+        return own | lasting_settings(tool.name, tool.background, self._tools)
 
     def default(self, tool: Tool) -> str | None:
         """How a tool's calls run if the model says nothing; None for one that can't run in the background."""
-        asked = make_plan(tool.name, tool.background, self._tools, {"disposition": "deferred"})
-        if asked.disposition == "foreground":
+        if not may_run_in_background(tool.name, tool.background, self._tools):
             return None
         return make_plan(tool.name, tool.background, self._tools, None).disposition
 
@@ -83,6 +94,8 @@ class BackgroundCalls:
             tool_call_id=call.id,
             timeout_s=plan.timeout_s,
             max_retries=plan.max_retries,
+            request_context=run.options.request_context,
+            settings=self._settings(tool),
             hooks=CallHooks(run, call, turn, awaited=plan.disposition == "awaited"),
         )
         if task is None:
@@ -90,8 +103,12 @@ class BackgroundCalls:
         turn.begin(run, task.id)
         about = {"taskId": task.id, "toolName": tool.name, "toolCallId": call.id}
         run.write(run.writer.write("background-task-started", about))
+        call.metadata = task_note(task.id, "running")
+        waits = plan.disposition == "awaited"
+        placeholder = _PLACEHOLDER.format(task.id, tool.name)
+        await turn.keep(run, call, None if waits else placeholder)
         self.manager.kick()
-        if plan.disposition == "awaited":
+        if waits:
             ended = await self.manager.next_of([task.id])
             call.metadata = task_note(task.id, ended.status)
             if ended.status == "suspended":
@@ -99,8 +116,7 @@ class BackgroundCalls:
             if ended.status != "completed":
                 raise TaskEndedError((ended.error or {}).get("message", f"Background task {ended.status}: {task.id}"))
             return ended.result
-        call.metadata = task_note(task.id, "running")
-        return _PLACEHOLDER.format(task.id, tool.name)
+        return placeholder
 
 
 def read_background(
@@ -111,6 +127,7 @@ def read_background(
     memory: RunMemory | None,
     concurrency: int | None,
     wait_timeout_s: float | None,
+    on_complete: Callable[[BackgroundTask], Any] | None,
     engine: Engine,
 ) -> BackgroundCalls | None:
     """An agent's `background_tasks=`: a manager, settings for one of its own, True, or None. Raises SettingsError."""
@@ -129,4 +146,12 @@ def read_background(
             raise SettingsError(f"background_tasks=: {str(error).rpartition('__init__() ')[2]}") from None
     elif not hasattr(given, "next_of"):
         raise SettingsError("background_tasks= takes a BackgroundTaskManager, its settings as a dict, or True")
-    return BackgroundCalls(agent, given, tools, memory=memory, concurrency=concurrency, wait_timeout_s=wait_timeout_s)
+    return BackgroundCalls(
+        agent,
+        given,
+        tools,
+        memory=memory,
+        concurrency=concurrency,
+        wait_timeout_s=wait_timeout_s,
+        on_complete=on_complete,
+    )

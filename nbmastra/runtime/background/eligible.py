@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from nbmastra.errors import SettingsError
 from nbmastra.fold.reading import as_dict
+from nbmastra.runtime.background.executor import LocalExecutor
 
 __all__ = [
     "BACKGROUND_SCHEMA",
@@ -15,7 +16,9 @@ __all__ = [
     "Disposition",
     "Plan",
     "check_tools",
+    "lasting_settings",
     "make_plan",
+    "may_run_in_background",
     "tool_prompt",
     "tool_settings",
 ]
@@ -23,7 +26,7 @@ __all__ = [
 Disposition = Literal["foreground", "deferred", "awaited"]
 AgentTools = Mapping[str, "dict[str, Any] | None"] | Literal["all"]
 
-_NAMES = ("enabled", "default_disposition", "timeout_s", "max_retries")
+_NAMES = ("enabled", "default_disposition", "timeout_s", "max_retries", "executor", "on_complete")
 _MAX_RETRIES = 10
 """What a model may ask for at most."""
 
@@ -63,7 +66,22 @@ def tool_settings(given: Any, where: str) -> dict[str, Any] | None:
         raise SettingsError(f"{where} has no {unknown[0]!r:.40}: there is {', '.join(_NAMES)}")
     if made.get("default_disposition", "deferred") not in ("deferred", "foreground"):
         raise SettingsError(f"{where}: default_disposition is deferred or foreground")
+    if not hasattr(made.get("executor", LocalExecutor()), "run"):
+        raise SettingsError(f"{where}: executor is a LocalExecutor, a ProcessExecutor or the like")
+    if not callable(made.get("on_complete", print)):
+        raise SettingsError(f"{where}: on_complete is a function of a task")
     return made
+
+
+def may_run_in_background(name: str, of_tool: Any, of_agent: AgentTools) -> bool:
+    """Whether a tool's calls can be tasks at all; a model can't make them so."""
+    return make_plan(name, of_tool, of_agent, {"disposition": "deferred"}).disposition != "foreground"
+
+
+def lasting_settings(name: str, of_tool: Any, of_agent: AgentTools) -> dict[str, Any]:
+    """What holds for all tasks of a tool, those that an earlier kernel left too: executor, on_complete."""
+    both = {**(tool_settings(of_tool, f"background of {name}") or {}), **_of_agent(name, of_agent)}
+    return {key: both[key] for key in ("executor", "on_complete") if key in both}
 
 
 def check_tools(given: Any) -> AgentTools:

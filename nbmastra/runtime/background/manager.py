@@ -16,6 +16,7 @@ from nbmastra.errors import AlreadyResumed, ControlError, NotSuspended, Settings
 from nbmastra.fold.reading import as_dict
 from nbmastra.output import Bounds, MastraModelOutput, make_limits
 from nbmastra.runtime.background.attempt import TaskHooks
+from nbmastra.runtime.background.eligible import lasting_settings
 from nbmastra.runtime.background.executor import Executor, LocalExecutor
 from nbmastra.runtime.background.record import BackgroundTask, TaskList, now_text
 from nbmastra.runtime.background.runner import TaskRunner
@@ -30,6 +31,7 @@ from nbmastra.runtime.background.settings import (
 from nbmastra.runtime.background.task_changes import Add
 from nbmastra.runtime.background.task_source import TaskSource
 from nbmastra.runtime.extend import RunMemory
+from nbmastra.runtime.kept import json_only
 from nbmastra.runtime.store import Store, shared_store
 from nbmastra.runtime.stored import iso_time
 from nbmastra.tools import Tool, as_tool, to_json
@@ -108,10 +110,14 @@ class BackgroundTaskManager(TaskRunner):
         *,
         memory: RunMemory | None = None,
         concurrency: int | None = None,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Say what an agent's tools are: tasks of theirs that an earlier kernel left are taken over now."""
+        """Say what an agent's tools are: tasks of theirs that an earlier kernel left are taken over now.
+
+        settings: by tool, else those of `@tool(background=…)`: executor, on_complete.
+        """
         for name, tool in tools.items():
-            self._tools[agent, name] = tool
+            self._know(agent, name, tool, settings)
         self._memories[agent] = memory
         if concurrency is not None:
             self._agent_limits[agent] = concurrency
@@ -122,13 +128,18 @@ class BackgroundTaskManager(TaskRunner):
 
         self.engine.start(look)
 
+    def _know(self, agent: str, name: str, tool: Tool, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self._tools[agent, name] = tool
+        known = lasting_settings(name, tool.background, {}) if settings is None else settings.get(name, {})
+        self._settings[agent, name] = known
+
     # --- tasks -----------------------------------------------------------------------------------------------------
 
     def enqueue(self, tool: Any, args: Mapping[str, Any] | None = None, **about: Any) -> Job[BackgroundTask]:
         """Queue a call of a tool (a function, a `@tool`, or the name of a registered one); gives its task.
 
-        about: agent, thread, resource, run_id, tool_call_id, task_id, timeout_s, max_retries. A task_id that is known
-        gives the task that has it, and runs nothing. Raises SettingsError, QueueFull.
+        about: agent, thread, resource, run_id, tool_call_id, task_id, timeout_s, max_retries, request_context. A
+        task_id that is known gives the task that has it, and runs nothing. Raises SettingsError, QueueFull.
         """
 
         async def add() -> BackgroundTask:
@@ -153,6 +164,8 @@ class BackgroundTaskManager(TaskRunner):
         task_id: str | None = None,
         timeout_s: float | None = None,
         max_retries: int | None = None,
+        request_context: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         hooks: TaskHooks | None = None,
     ) -> BackgroundTask | None:
         """Keep a new task, to be run from `kick` on; None for fallback-sync. On the engine's loop only."""
@@ -162,8 +175,10 @@ class BackgroundTaskManager(TaskRunner):
                 names = ", ".join(sorted(name for owner, name in self._tools if owner == agent)) or "none"
                 raise SettingsError(f"no tool {tool!r:.40} is registered for agent {agent!r:.40}; there is {names}")
         else:
-            known = self._tools[agent, as_tool(tool).name] = as_tool(tool)
-        self.executor.check(known)
+            known = as_tool(tool)
+            if self._tools.get((agent, known.name)) is not known:
+                self._know(agent, known.name, known, None if settings is None else {known.name: settings})
+        self.executor_of(agent, known.name).check(known)
         if self._backpressure != "queue" and self._full(agent):
             if self._backpressure == "reject":
                 raise QueueFull(f"as many tasks run as may: {len(self._attempts)}")
@@ -181,6 +196,7 @@ class BackgroundTaskManager(TaskRunner):
             created_at=now_text(),
             max_retries=self.retries.max_retries if max_retries is None else max_retries,
             timeout_ms=1000 * (self.default_timeout_s if timeout_s is None else timeout_s),
+            request_context=json_only(request_context or {}) or None,
         )
         self._closed = False
         await self._catch_up()
@@ -282,7 +298,8 @@ class BackgroundTaskManager(TaskRunner):
             if not old.ended:
                 raise ControlError(f"task {task_id[:60]} is {old.status}: cancel it, or wait for its end")
             about: dict[str, Any] = {"agent": old.agent_id, "thread": old.thread_id, "resource": old.resource_id}
-            about |= {"run_id": old.run_id, "tool_call_id": old.tool_call_id, "max_retries": old.max_retries}
+            about |= {"request_context": old.request_context, "run_id": old.run_id}
+            about |= {"tool_call_id": old.tool_call_id, "max_retries": old.max_retries}
             made = await self.add(old.tool_name, old.args, timeout_s=(old.timeout_ms or 0) / 1000 or None, **about)
             if made is None:
                 raise QueueFull("as many tasks run as may")

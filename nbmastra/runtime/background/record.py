@@ -49,6 +49,10 @@ class BackgroundTask:
     resume_data: Any = None
     resumed: bool = False
     """True from `resume` to the end of that attempt."""
+    request_context: dict[str, Any] | None = None
+    """What of the run's is JSON, for a kernel that knows only the store."""
+    run_state: Any = None
+    """What a sub-agent that waits goes on from."""
 
     @property
     def ended(self) -> bool:

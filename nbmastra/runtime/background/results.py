@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nbmastra.errors import NbMastraError
@@ -62,22 +63,32 @@ async def keep_result(memory: RunMemory | None, task: BackgroundTask) -> None:
     if not isinstance(store, Store):
         return
 
+    earlier: list[dict[str, Any]] = []
+
     def build(find: Callable[[str], dict[str, Any] | None]) -> list[dict[str, Any]]:
-        record = find(task.tool_call_id)
-        return [record] if record is not None and _replace(record, task) else []
+        newest = find(task.tool_call_id)
+        records = earlier if newest is None else [newest, *earlier]
+        for record in records:
+            if _replace(record, task):
+                return [record]
+        return []
 
     try:
         known = await store.run(store.thread, task.thread_id)
         if known is not None:
-            await store.run(store.remember, task.thread_id, known["resourceId"], build)
+            keep = partial(store.run, store.remember, task.thread_id, known["resourceId"], build)
+            if not await keep():  # models give an id to several calls: it is no longer the newest
+                earlier = (await store.run(store.messages, task.thread_id))[::-1]
+                await keep()
     except NbMastraError:
         _logger.warning("the result of task %s can't be kept in its thread", task.id, exc_info=True)
 
 
 def _replace(record: dict[str, Any], task: BackgroundTask) -> bool:
-    for part in as_list(as_dict(record.get("content")).get("parts")):
+    """False if the call isn't there: models give the same id to several."""
+    for part in reversed(as_list(as_dict(record.get("content")).get("parts"))):
         call = as_dict(as_dict(part).get("toolInvocation"))
-        if call.get("toolCallId") != task.tool_call_id:
+        if call.get("toolCallId") != task.tool_call_id or not _is_of(part, call, task):
             continue
         output = task_output(task)
         for name in ("result", "errorText"):
@@ -89,6 +100,11 @@ def _replace(record: dict[str, Any], task: BackgroundTask) -> bool:
         part["providerMetadata"] = {**as_dict(part.get("providerMetadata")), **task_note(task.id, _status(task))}
         return True
     return False
+
+
+def _is_of(part: dict[str, Any], call: dict[str, Any], task: BackgroundTask) -> bool:
+    note = as_dict(as_dict(as_dict(part.get("providerMetadata")).get("mastra")).get("backgroundTask"))
+    return note.get("taskId") == task.id if note else call.get("state") == "call"
 
 
 def _status(task: BackgroundTask) -> str:

@@ -75,6 +75,7 @@ class TaskRunner:
         self._on_complete = on_complete
         self._lease_s, self._poll_s = lease_s, poll_s
         self._tools: dict[tuple[str, str], Tool] = {}
+        self._settings: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._memories: dict[str, RunMemory | None] = {}
         self._hooks: dict[str, TaskHooks | None] = {}
         """Tasks that were queued here, until their end is known; None for those of no agent's run."""
@@ -239,8 +240,20 @@ class TaskRunner:
             await _guarded(hooks.ended, task)
 
     async def _after_telling(self, task: BackgroundTask) -> None:
-        if task.ended and self._on_complete is not None:
-            await _guarded(self._on_complete, task)
+        if not task.ended:
+            return
+        of_tool = self._settings.get((task.agent_id, task.tool_name), {}).get("on_complete")
+        for function in (of_tool, self._on_complete):
+            if function is not None:
+                await _guarded(function, task)
+
+    def executor_of(self, agent: str, tool: str) -> Executor:
+        """Where a tool's tasks run."""
+        return self._settings.get((agent, tool), {}).get("executor") or self.executor
+
+    def memory_of(self, agent: str) -> RunMemory | None:
+        """An agent's memory."""
+        return self._memories.get(agent)
 
     def _full(self, agent: str) -> bool:
         mine = sum(attempt.task.agent_id == agent for attempt in self._attempts.values())

@@ -42,6 +42,8 @@ _BODY = (
     "suspend_payload",
     "resume_data",
     "resumed",
+    "request_context",
+    "run_state",
 )
 _MANY = 500  # a statement's parameters have a limit
 _INSERT = sa.insert(TASKS)

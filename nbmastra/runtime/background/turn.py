@@ -6,14 +6,17 @@ A model first reads the placeholder of a task, even if the task is done by then;
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nbmastra.chunks import Chunk
+from nbmastra.errors import NbMastraError
 from nbmastra.runtime.background.eligible import BACKGROUND_SCHEMA, tool_prompt
 from nbmastra.runtime.background.record import BackgroundTask
 from nbmastra.runtime.background.results import keep_result, put_result, task_note
+from nbmastra.runtime.conversation import result_output
 from nbmastra.runtime.extend import Extension
 from nbmastra.runtime.model import ToolSpec
 from nbmastra.runtime.step import ModelStep, StepCall
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundTurn", "CallHooks"]
 
 _PROGRESS_S = 3.0
+"""Source: Mastra, `progressIntervalMs`."""
+
+_logger = logging.getLogger("nbmastra")
 
 
 class BackgroundTurn(Extension):
@@ -38,6 +44,7 @@ class BackgroundTurn(Extension):
         self._begun: dict[str, int] = {}
         """Tasks of this run, with the step that called them."""
         self._ended: dict[str, BackgroundTask] = {}
+        self._keeping = asyncio.Lock()
 
     async def next_step(self, run: AgentRun) -> None:
         """Results of tasks that an earlier request has told of take their placeholders' place."""
@@ -92,6 +99,16 @@ class BackgroundTurn(Extension):
         """A call of the step that runs has become a task."""
         self._begun[task_id] = len(run.results)
         self.over = False  # a run that waited for somebody goes on
+
+    async def keep(self, run: AgentRun, call: StepCall, said: str | None) -> None:
+        """The thread has the call from now on, with what the model reads: for the kernel that takes the task over."""
+        if said is not None:
+            run.conversation.set_result(call.id, result_output(said), metadata=call.metadata)
+        try:
+            async with self._keeping:  # what is written later knows more
+                await run.remember()
+        except NbMastraError:
+            _logger.warning("the call of a background task can't be kept in its thread", exc_info=True)
 
     async def take(self, run: AgentRun, task: BackgroundTask) -> None:
         """A task has ended."""

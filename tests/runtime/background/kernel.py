@@ -6,8 +6,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+from nbmastra.runtime import Agent, Memory
 from nbmastra.runtime.background.manager import BackgroundTaskManager
+from nbmastra.testing import ScriptedModel, call, say
 from nbmastra.tools import ToolContext, tool
 
 
@@ -50,6 +53,27 @@ def burn(seconds: float, context: ToolContext) -> int:
     return sums
 
 
+@tool(background={"max_retries": 1})
+def survey(folder: str, context: ToolContext) -> dict[str, Any]:
+    """Never end in the first attempt; in the second, say what is known of the run."""
+    mark = Path(folder) / "surveyed"
+    if not mark.exists():
+        mark.touch()
+        context.abort.wait_blocking()
+    said = [message["content"][0].get("text") for message in context.messages if message["role"] == "user"]
+    return {"user_said": said, "request_context": context.request_context}
+
+
+def surveyor(url: str, script: list[Any]) -> Agent:
+    """An agent with that tool, and its memory in the same store."""
+    manager = BackgroundTaskManager(url, poll_s=0.05)
+    more: dict[str, Any] = {"memory": Memory(url), "background_tasks": manager}
+    return Agent("surveyor", model=ScriptedModel(script), tools=[survey], **more)
+
+
+AWAITED = {"disposition": "awaited"}
+
+
 def main(url: str, what: str, folder: str) -> None:
     """Do one thing, say so, and wait to be killed."""
     manager = BackgroundTaskManager(url, poll_s=0.05)
@@ -65,6 +89,16 @@ def main(url: str, what: str, folder: str) -> None:
         case "count":
             for n in range(20):
                 manager.enqueue("count", {"folder": folder, "n": n}, agent="a", task_id=f"n{n}").result(30)
+        case "run":
+            local = surveyor(url, [[call("survey", "s1", folder=folder, _background=AWAITED)], [say("Never said.")]])
+            memory = {"thread": "t1", "resource": "u1"}
+            context = {"tenant": "acme", "open": object()}
+            out = local.stream("Survey it.", memory=memory, request_context=context).result(30)
+            for chunk in out.full_stream:
+                if chunk.type == "background-task-started":
+                    break
+            while not (Path(folder) / "surveyed").exists():
+                time.sleep(0.01)
         case _:
             pass
     print("ready", flush=True)

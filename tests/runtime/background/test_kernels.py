@@ -16,9 +16,10 @@ from nbmastra.errors import SettingsError
 from nbmastra.runtime.background.executor import ProcessExecutor
 from nbmastra.runtime.background.owner import make_owner, surely_alive, surely_dead
 from nbmastra.runtime.store import Store
+from nbmastra.testing import say
 from nbmastra.tools import ToolContext, tool
 from tests.runtime.background.conftest import Make
-from tests.runtime.background.kernel import TOOLS, burn, count, review
+from tests.runtime.background.kernel import TOOLS, burn, count, review, surveyor
 
 Kernel = Callable[[str, str, Path], subprocess.Popen[str]]
 
@@ -68,6 +69,28 @@ def test_a_killed_kernels_tasks_are_taken_over_by_the_next(make: Make, kernel: K
         pass
     assert now is not None
     assert now.result == "said yes"
+
+
+def test_a_run_that_died_with_its_kernel_left_its_call_in_the_thread_and_the_result_comes_there(
+    make: Make, kernel: Kernel, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    kill(kernel(url, "run", tmp_path))
+    local = surveyor(url, [[say("So it is.")]])
+    assert local.background is not None
+    manager = local.background.manager
+    [task] = manager.list().result(10)
+    done = manager.wait_for_next(task.id, 30).result(35)
+    assert (done.status, done.result) == (
+        "completed",
+        {"user_said": ["Survey it."], "request_context": {"tenant": "acme"}},
+    )
+    manager.shutdown().result(10)
+    out = local.stream("And?", memory={"thread": "t1", "resource": "u1"}).result(10).wait(20)
+    assert out.total.text == "So it is."
+    asked = local.model.requests[0]  # type: ignore[attr-defined]
+    given = [part["output"]["value"] for one in asked.messages if one["role"] == "tool" for part in one["content"]]
+    assert given == [done.result]
 
 
 def test_two_live_kernels_run_no_task_twice_and_each_hears_of_the_other(
