@@ -1,9 +1,9 @@
-"""A run on a terminal, by rich: markdown that grows in place, reasoning dimmed, tool calls in colour."""
+"""A run on a terminal, by rich: markdown that grows in place, reasoning dimmed, calls in colour, what runs below."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from markdown_it import MarkdownIt
@@ -17,17 +17,20 @@ __all__ = ["RichLook", "rich_look"]
 
 _STYLES = {"call": "cyan", "result": "green", "error": "red", "warning": "yellow", "info": "blue", "dim": "dim"}
 _REDRAW_S = 0.1
+_TICK_S = 0.5
+"""Times of what runs go on though nothing comes."""
 _SPARE_LINES = 4
 
 
 class RichLook:
-    """Prints to a rich console. Finished blocks of markdown are printed for good, the growing one is redrawn."""
+    """Prints to a rich console. Finished blocks of markdown are printed for good; what grows and runs is redrawn."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._parser = MarkdownIt("commonmark").enable("table")
         self._live: Live | None = None
         self._open = ""
+        self._running: Sequence[str] = ()
         self._in_reasoning = False
         self._blank_due = False
         self._stale = False
@@ -37,25 +40,25 @@ class RichLook:
         """A piece of the answer."""
         self._open += piece
         self._stale = True
-        if self._live is None and self._open.strip():
+        if self._open.strip():
             self._space()
-            self._live = Live(
-                _Tail(lambda: self._open),
-                console=self._console,
-                auto_refresh=False,  # a thread's redrawing and our printing would cross
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start(refresh=True)
+        self._show()
         if "\n" in piece:
             self._print_finished()
+
+    def running(self, lines: Sequence[str]) -> None:
+        """What runs just now, a line each; it stands below all else, until other lines take its place."""
+        if lines != self._running:
+            self._running = lines
+            self._stale = True
+        self._show()
 
     def reasoning(self, piece: str) -> None:
         """A piece of what the model thinks."""
         if not self._in_reasoning:
-            self._space()
             self._in_reasoning = True
+            self._show()
+            self._space()
         self._console.print(Text(piece, style="dim italic"), end="", soft_wrap=True)
 
     def end(self) -> None:
@@ -64,11 +67,26 @@ class RichLook:
             self._console.print()
             self._in_reasoning = False
             self._blank_due = True
-        if self._live is not None:
+        text, self._open = self._open, ""
+        self._show()
+        self._print(text)
+
+    def _show(self) -> None:
+        """Redraw in place while there is something that changes; not below a line that isn't at its end yet."""
+        due = bool(self._open.strip() or self._running) and not self._in_reasoning
+        if due and self._live is None:
+            self._live = Live(
+                _Tail(lambda: self._open, lambda: self._running),
+                console=self._console,
+                auto_refresh=False,  # a thread's redrawing and our printing would cross
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start(refresh=True)
+        elif not due and self._live is not None:
             self._live.stop()
             self._live = None
-            self._print(self._open)
-        self._open = ""
 
     def line(self, text: str, style: str = "") -> None:
         """One line in its colour."""
@@ -86,9 +104,9 @@ class RichLook:
     @property
     def wait_s(self) -> float | None:
         """Seconds until a `flush` will show more; None if nothing is waiting to be shown."""
-        if not self._stale or self._live is None:
+        if self._live is None or not (self._stale or self._running):
             return None
-        return max(self._drawn_at + _REDRAW_S - time.monotonic(), 0)
+        return max(self._drawn_at + (_REDRAW_S if self._stale else _TICK_S) - time.monotonic(), 0)
 
     def _print_finished(self) -> None:
         starts = [token.map[0] for token in self._parser.parse(self._open) if token.level == 0 and token.map]
@@ -116,13 +134,18 @@ def rich_look(file: TextIO | None = None, *, no_color: bool = False) -> RichLook
 
 
 class _Tail:
-    """The last lines of the growing block, as many as the screen can redraw."""
+    """The last lines of the growing block and what runs, as many as the screen can redraw."""
 
-    def __init__(self, markdown: Callable[[], str]) -> None:
+    def __init__(self, markdown: Callable[[], str], running: Callable[[], Sequence[str]]) -> None:
         self._markdown = markdown
+        self._running = running
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(_rendered(self._markdown()), options, pad=False)
+        markdown = self._markdown()
+        lines = console.render_lines(_rendered(markdown), options, pad=False) if markdown.strip() else []
+        for text in self._running():
+            line = Text(text, style="dim", no_wrap=True, overflow="ellipsis")
+            lines += console.render_lines(line, options, pad=False)
         yield from _joined(lines[-max(console.height - _SPARE_LINES, 1) :])
 
 

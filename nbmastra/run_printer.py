@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TextIO, cast
 
 from nbmastra.engine import interrupted_at_end
@@ -19,7 +19,7 @@ from nbmastra.fold import (
     TextPart,
     ToolCall,
 )
-from nbmastra.output import MastraModelOutput
+from nbmastra.output import MastraModelOutput, run_cost, verdict
 from nbmastra.recording import json_line
 from nbmastra.rich_look import rich_look
 from nbmastra.terminal import TextCleaner, clean_json, clean_line
@@ -35,6 +35,10 @@ STATUS_WORDS = {
     "truncated": "Cut off",
 }
 _MAX_VALUE = 160
+_MAX_INSIDE = 50
+"""So many lines tell what goes on inside of a call."""
+_MAX_RUNNING = 5
+"""So many calls and tasks that run are named; the rest is counted."""
 
 
 class Look(Protocol):
@@ -54,6 +58,10 @@ class Look(Protocol):
 
     def line(self, text: str, style: str = "") -> None:
         """One line; `style` is call, result, error, warning, info or dim."""
+        ...
+
+    def running(self, lines: Sequence[str]) -> None:
+        """What runs just now, below all else, until it is called again."""
         ...
 
     def flush(self) -> None:
@@ -92,6 +100,9 @@ class PlainLook:
         """One line, whatever its style."""
         self._file.write(f"{text}\n")
 
+    def running(self, lines: Sequence[str]) -> None:
+        """Left out: what is printed stays."""
+
     def flush(self) -> None:
         """Write the file's buffer out."""
         self._file.flush()
@@ -122,6 +133,7 @@ class RunPrinter:
         """Of each text part, how many of its pieces were printed; of a call, how much of its story."""
         self._current: TextPart | None = None
         self._cleaner = TextCleaner()
+        self._running: dict[int, ToolCall | Task] = {}
 
     def update(self) -> None:
         """Print what has come since the last time."""
@@ -132,6 +144,7 @@ class RunPrinter:
                 self._text(part)
             elif not self._text_only:
                 self._other(part)
+        self._look.running(() if self._text_only or self._out.done else self._now())
         self._look.flush()
 
     @property
@@ -144,8 +157,28 @@ class RunPrinter:
         self.update()
         self._end_text()
         if not self._text_only:
+            judged = verdict(self._out)
+            if judged is not None:
+                why = "".join(f": {clean_line(reason)}" for reason in judged.bad.values())
+                style = {"completed": "dim", "failed": "error"}.get(judged.status, "warning")
+                self._look.line(f"object: {clean_line(judged.words)}{why}", style)
             self._look.line(ending_line(self._out), "dim" if self._out.status == "success" else "warning")
         self._look.flush()
+
+    def leave(self) -> None:
+        """Take what is redrawn off the screen, whatever has happened."""
+        self._look.running(())
+        self._look.end()
+
+    def _now(self) -> list[str]:
+        """What runs just now, and the run itself."""
+        now, state = self._out.elapsed_s, self._state
+        calls = list(self._running.values())
+        lines = [f"  {_doing(call)}  {duration(max(now - _since(call), 0))}" for call in calls[:_MAX_RUNNING]]
+        if len(calls) > _MAX_RUNNING:
+            lines.append(f"  … and {len(calls) - _MAX_RUNNING} more")
+        facts = ["Running", _count(len(state.steps), "step"), *_tokens(self._out), duration(now)]
+        return [*lines, " · ".join(facts)]
 
     def _text(self, part: TextPart) -> None:
         done = self._printed.get(id(part), 0)
@@ -168,6 +201,11 @@ class RunPrinter:
             self._current = None
 
     def _other(self, part: Part) -> None:
+        if isinstance(part, ToolCall | Task):
+            if part.ended_at is None and part.status in ("streaming", "running", "pending"):
+                self._running[id(part)] = part
+            else:
+                self._running.pop(id(part), None)
         told = self._printed.get(id(part), 0)
         lines = _STORIES.get(type(part), _nothing)(part)
         if len(lines) > told:
@@ -183,19 +221,52 @@ _Story = list[tuple[str, str]]
 
 
 def _call(call: ToolCall) -> _Story:
-    if call.status == "streaming":
+    return [] if call.status == "streaming" else [(_begun(call), "call"), *_within(call), *_ended(call)]
+
+
+def _begun(call: ToolCall) -> str:
+    return f"→ {signature(call.tool_name, call.args)}"
+
+
+def _ended(call: ToolCall) -> _Story:
+    if call.ended_at is None or call.open:
         return []
-    story = [(f"→ {signature(call.tool_name, call.args)}", "call")]
-    if call.ended_at is not None and not call.open:
-        took = "" if call.duration_s is None else f"  {duration(call.duration_s)}"
-        name = clean_line(call.tool_name, 60)
-        if call.status == "success":
-            story.append((f"← {name}{took}  {short(call.result)}", "result"))
-        else:
-            why = call.error.message if call.error else call.denial_reason or ""
-            words = clean_line(why) or call.status
-            story.append((f"✗ {name}{took}  {words}", "error" if call.status == "error" else "warning"))
-    return story
+    took = "" if call.duration_s is None else f"  {duration(call.duration_s)}"
+    name = clean_line(call.tool_name, 60)
+    if call.status == "success":
+        return [(f"← {name}{took}  {short(call.result)}", "result")]
+    why = call.error.message if call.error else call.denial_reason or ""
+    return [(f"✗ {name}{took}  {clean_line(why) or call.status}", "error" if call.status == "error" else "warning")]
+
+
+def _within(call: ToolCall) -> _Story:
+    """What a sub-agent called, or what a tool wrote meanwhile, in the order in which it came."""
+    if not call.nested:
+        return [
+            (f"  {clean_line(text if isinstance(text, str) else short(text))}", "dim")
+            for text in call.outputs[:_MAX_INSIDE]
+        ]
+    told = sorted(_inner(call, "  "), key=lambda line: line[0])
+    return [(text, style) for _, text, style in told[:_MAX_INSIDE]]
+
+
+def _inner(call: ToolCall, indent: str) -> Iterator[tuple[float, str, str]]:
+    for run in call.nested:
+        for inner in run.tool_calls[:_MAX_INSIDE]:
+            if inner.status == "streaming":
+                continue
+            yield inner.called_at or inner.started_at, f"{indent}{_begun(inner)}", "call"
+            yield from _inner(inner, indent + "  ")
+            for text, style in _ended(inner):
+                yield inner.ended_at or inner.started_at, f"{indent}{text}", style
+
+
+def _doing(call: ToolCall | Task) -> str:
+    return f"◌ {signature(call.tool_name or '', call.args)}" + ("  in the background" if isinstance(call, Task) else "")
+
+
+def _since(call: ToolCall | Task) -> float:
+    return (call.running_at if isinstance(call, Task) else call.called_at) or call.started_at
 
 
 def _task(task: Task) -> _Story:
@@ -272,7 +343,6 @@ def short(value: Any, limit: int = _MAX_VALUE) -> str:
 def ending_line(out: MastraModelOutput) -> str:
     """How a run ended and what it used, on one line."""
     state = out.state
-    usage = state.grand_usage
     facts = [STATUS_WORDS.get(out.status, out.status.capitalize())]
     if out.status in ("suspended", "cancelled") and out.status_reason:  # the others have a notice that says why
         facts[0] += f": {clean_line(out.status_reason)}"
@@ -285,14 +355,30 @@ def ending_line(out: MastraModelOutput) -> str:
     facts.append(_count(len(state.steps), "step"))
     if state.tool_calls:
         facts.append(_count(len(state.tool_calls), "tool call"))
-    if usage.reported:
-        counts = ((usage.input_tokens, "in"), (usage.output_tokens, "out"))
-        known = [f"{count:,} {way}" for count, way in counts if count is not None]
-        facts.append(f"tokens: {', '.join(known) or f'{usage.total_tokens or 0:,}'}")
+    facts += _tokens(out)
     facts.append(duration(out.elapsed_s))
     if thread := out.context.get("thread"):
         facts.append(f"thread {clean_line(str(thread), 60)} of {clean_line(str(out.context.get('resource')), 60)}")
     return " · ".join(facts)
+
+
+def _tokens(out: MastraModelOutput) -> list[str]:
+    """What was used by now, [] if nothing was reported; what is cached is a part of what went in."""
+    usage = out.state.grand_usage
+    if not usage.reported:
+        return []
+    counts = (
+        (usage.input_tokens, "in"),
+        (usage.cached_input_tokens, "cached"),
+        (usage.output_tokens, "out"),
+        (usage.reasoning_tokens, "reasoning"),
+    )
+    known = [f"{count:,} {way}" for count, way in counts if count]
+    spent = run_cost(out.state)
+    return [
+        f"tokens: {', '.join(known) or f'{usage.total_tokens or 0:,}'}",
+        *([] if spent is None else [f"${spent:.4f}"]),
+    ]
 
 
 def duration(seconds: float) -> str:
@@ -310,15 +396,18 @@ def _count(number: int, what: str) -> str:
 
 def print_run(out: MastraModelOutput, printer: RunPrinter) -> None:
     """Print a run to its end, in this thread. An interrupt cancels it, and is raised when all that came is printed."""
-    with interrupted_at_end(out.cancel):
-        while True:
-            closed = out.done  # before looking: what came before the end must not be missed
-            seen = len(out.log)
-            printer.update()
-            if closed:
-                break
-            out.log.wait_blocking(seen, printer.wait_s)
-        printer.close()
+    try:
+        with interrupted_at_end(out.cancel):
+            while True:
+                closed = out.done  # before looking: what came before the end must not be missed
+                seen = len(out.log)
+                printer.update()
+                if closed:
+                    break
+                out.log.wait_blocking(seen, printer.wait_s)
+            printer.close()
+    finally:
+        printer.leave()
 
 
 def print_json(out: MastraModelOutput, file: TextIO) -> None:

@@ -11,6 +11,7 @@ from nbmastra.chunks import Chunk
 from nbmastra.errors import ChunkError, printable
 from nbmastra.fold import ErrorInfo, FilePart, RunState, SourcePart, Step, Task, ToolCall, ToolResult, Turn
 from nbmastra.fold.reading import as_dict, as_list, as_text
+from nbmastra.prices import price
 from nbmastra.usage import Usage
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "read_provider_metadata",
     "read_request",
     "read_response",
+    "run_cost",
 ]
 
 
@@ -209,3 +211,10 @@ def _time(value: object) -> datetime | None:
         return datetime.fromisoformat(value)
     except ValueError:
         return None
+
+
+def run_cost(state: RunState) -> float | None:
+    """What the run cost in USD, as far as its tokens are its own; None if unknown."""
+    provider = next((step.provider for step in reversed(state.steps) if step.provider), None)
+    amount = price(state.usage, state.model, provider)
+    return None if amount is None else float(amount)

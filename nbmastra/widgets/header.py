@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbmastra.fold import RunState
 from nbmastra.output import MastraModelOutput
-from nbmastra.prices import price
+from nbmastra.output import run_cost as cost
 from nbmastra.widgets.document import Document
 from nbmastra.widgets.format import number, one_line, seconds
 from nbmastra.widgets.icons import COPY, STOP, status_html
@@ -34,13 +34,6 @@ def tokens_per_second(state: RunState) -> float | None:
             tokens += step.usage.output_tokens
             time += step.ended_at - step.first_token_at
     return tokens / time if tokens and time > 0.05 else None
-
-
-def cost(state: RunState) -> float | None:
-    """What the run cost in USD, as far as its tokens are its own; None if unknown."""
-    provider = next((step.provider for step in reversed(state.steps) if step.provider), None)
-    amount = price(state.usage, state.model, provider)
-    return None if amount is None else float(amount)
 
 
 class HeaderBar:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from nbmastra.errors import ObjectError
 from nbmastra.fold import ObjectPart
-from nbmastra.output import MastraModelOutput, ObjectSchema
+from nbmastra.output import ObjectSchema, Verdict
 from nbmastra.widgets import json_tree
 from nbmastra.widgets.format import as_json, number, one_line
 from nbmastra.widgets.icons import COPY, icon
@@ -15,41 +14,12 @@ from nbmastra.widgets.live import Act
 from nbmastra.widgets.markdown import escape
 from nbmastra.widgets.stage import Stage
 
-__all__ = ["MAX_COPY", "MAX_ROWS", "Elements", "ObjectView", "Verdict", "verdict"]
+__all__ = ["MAX_COPY", "MAX_ROWS", "Elements", "ObjectView"]
 
 MAX_ROWS = 100
 """So many rows of a finished array are shown; `out.elements_df()` has all."""
 MAX_COPY = 1_000_000
 _NEVER = object()
-
-
-class Verdict(NamedTuple):
-    """What a schema says of an object: a status, words, and of each bad path why it doesn't fit."""
-
-    status: str
-    words: str
-    bad: Mapping[str, str] = {}
-
-
-def verdict(out: MastraModelOutput) -> Verdict | None:
-    """What `await out.object` would say, in a few words; None while the run goes on and where nothing was asked for."""
-    part, schema = out.state.object, out.schema
-    if part is None or schema is None or part.rejected or not out.done:
-        return None
-    if not part.done and not (out.status == "success" and (part.complete or part.told)):
-        return Verdict("truncated", "incomplete")
-    name = one_line(schema.name, 60) or "its schema"
-    try:
-        schema.validate(part.value)
-    except ObjectError as error:
-        if part.fallback:
-            return Verdict("info", "the fallback value: the answer did not fit")
-        place = error.path or "its root"
-        why = error.message.rpartition(f"{place}: ")[2]
-        return Verdict("failed", f"does not fit at {place}", {error.path: why})
-    except Exception as error:  # a validator of the user's own
-        return Verdict("failed", f"could not be checked: {one_line(str(error) or type(error).__name__)}")
-    return Verdict("completed", f"fits {name}")
 
 
 class Elements:
@@ -138,7 +108,7 @@ class ObjectView:
         """The schema's verdict: whether it fits, or where not and why."""
         self._bad, self._drawn = verdict.bad, _NEVER
         tone = verdict.status if verdict.status in ("completed", "failed", "truncated") else "cancelled"
-        words = f"{icon(verdict.status)}<span>{escape(verdict.words)}</span>"
+        words = f"{icon(verdict.status)}<span>{escape(one_line(verdict.words))}</span>"
         self._doc.set_html(self._verdict, f'<span class="nbm-status nbm-status--{tone}">{words}</span>')
         self.update()
 

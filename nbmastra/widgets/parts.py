@@ -21,13 +21,13 @@ from nbmastra.fold import (
     WorkflowStep,
 )
 from nbmastra.fold.reading import as_dict
-from nbmastra.output import ObjectSchema
+from nbmastra.output import ObjectSchema, Verdict
 from nbmastra.widgets import json_tree
 from nbmastra.widgets.cards import Card
 from nbmastra.widgets.format import as_json, gist, number, one_line, size
 from nbmastra.widgets.icons import CHEVRON, COPY, icon
 from nbmastra.widgets.markdown import escape
-from nbmastra.widgets.object_view import ObjectView, Verdict
+from nbmastra.widgets.object_view import ObjectView
 from nbmastra.widgets.prose import ReasoningView, TextView
 from nbmastra.widgets.stage import Stage
 

@@ -18,14 +18,13 @@ import anyio
 
 from nbmastra.engine import Job, get_engine
 from nbmastra.fold import ToolCall, WorkflowStep
-from nbmastra.output import Answer, MastraModelOutput
+from nbmastra.output import Answer, MastraModelOutput, verdict
 from nbmastra.recording import ReplayedOutput
 from nbmastra.widgets.document import Document
 from nbmastra.widgets.format import one_line
 from nbmastra.widgets.header import FootBar, HeaderBar, agent_name, status_of
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.live import Act, LiveWidget
-from nbmastra.widgets.object_view import verdict
 from nbmastra.widgets.pacing import Pacer
 from nbmastra.widgets.parts import PartsView
 from nbmastra.widgets.placement import Placement, show_bundle, widget_view

@@ -25,14 +25,13 @@ from nbmastra.fold import (
     ToolCall,
     WorkflowStep,
 )
-from nbmastra.output import MastraModelOutput
+from nbmastra.output import MastraModelOutput, Verdict, verdict
 from nbmastra.widgets import json_tree
 from nbmastra.widgets.cards import Facts, facts_of
 from nbmastra.widgets.format import as_json, as_records, number, one_line, seconds, signature, size
 from nbmastra.widgets.header import agent_name, status_of, used
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.markdown import escape, render_markdown
-from nbmastra.widgets.object_view import Verdict, verdict
 from nbmastra.widgets.parts import fact_words, source_words
 from nbmastra.widgets.snapshot_timeline import timeline_html
 
