@@ -7,7 +7,7 @@ import multiprocessing
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,7 +179,15 @@ def _check_seen(file: Path, kept: dict[str, list[dict[str, Any]]], count: Count)
 @contextmanager
 def local_cluster(workers: int = 2, threads: int = 4) -> Iterator[str]:
     """A Dask cluster of processes of this machine; gives its address."""
-    with LocalCluster(
-        n_workers=workers, threads_per_worker=threads, dashboard_address=None, host="127.0.0.1", silence_logs=50
-    ) as cluster:
+    cluster: Any = LocalCluster(
+        n_workers=workers,
+        threads_per_worker=threads,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
+        silence_logs=50,
+    )
+    try:
         yield cluster.scheduler_address
+    finally:
+        with suppress(TimeoutError):  # a busy machine: the workers are killed then
+            cluster.close()
