@@ -32,7 +32,7 @@ _THIN = ("turn", "gap", "wait")
 _HATCHED = {"queued": _GREY, "suspended": _WARN}
 _HEAD = "font-weight:400;opacity:.8;padding:1px 8px 1px 0;border:0;white-space:nowrap;text-align:"
 _CELL = "padding:1px 0 1px 12px;border:0;text-align:right;white-space:nowrap"
-_CODE = "font-family:monospace;font-size:12px;background:none;white-space:nowrap"
+_CODE = "font-family:monospace;font-size:12px;background:none;white-space:nowrap;padding:0"
 _LINE = "1px solid #80808059"
 _PLAIN_WIDTH = 40
 
@@ -66,7 +66,9 @@ def timeline_snapshot(outs: Sequence[MastraModelOutput]) -> dict[str, str]:
         legs.append((each.state, offset))
         total = offset + each.elapsed_s
     lanes = _lanes(legs)
-    gist = ", ".join(filter(None, [look(status_of(out)).word.lower(), seconds(total), _gist([o.state for o in outs])]))
+    gaps = [part.end - part.start for lane in lanes for part in lane.stretches if part.kind == "gap" and part.end]
+    facts = [look(status_of(out)).word.lower(), seconds(total), _gist([each.state for each in outs])]
+    gist = ", ".join(filter(None, [*facts, f"longest gap {seconds(max(gaps))}" if gaps else ""]))
     title = f"Timeline of {agent_name(out)}"
     body = _table(lanes, total, MAX_ALONE) if lanes else '<p style="margin:6px 0;opacity:.8">Nothing happened.</p>'
     html = (

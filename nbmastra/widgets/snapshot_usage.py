@@ -8,7 +8,7 @@ from urllib.parse import quote
 from nbmastra.output import MastraModelOutput
 from nbmastra.usage import Usage
 from nbmastra.widgets.format import number, seconds
-from nbmastra.widgets.header import agent_name, status_of
+from nbmastra.widgets.header import agent_name, status_of, tokens_per_second
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.markdown import escape
 from nbmastra.widgets.usage_rows import Spent, UsageRows
@@ -38,7 +38,7 @@ def usage_snapshot(
     about = ", ".join(filter(None, facts))
     names = [("· " * row.depth) + _name(row, turns) for row in shown]
     table = [_cells(row.usage, row.speed, row.cost) for row in shown]
-    total = _cells(rows.total, None, rows.cost)
+    total = _cells(rows.total, tokens_per_second(out.state), rows.cost)
     more = f"… {number(len(found) - len(shown))} more" if len(found) > len(shown) else ""
     notes = ["Cached is part of input, reasoning part of output.", _price_words(rows, own_prices)]
     widest = max((row.usage.total_tokens or 0 for row in shown), default=0)

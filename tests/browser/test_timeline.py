@@ -306,7 +306,8 @@ display(shown, UsageView(whole))
 
 def test_in_jupyterlab_it_grows_acts_while_a_cell_blocks_and_leaves_plain_output(notebook_page: NotebookPage) -> None:
     """A click in a blocking cell, a reload in mid-run, the notebook read again without its kernel."""
-    notebook_page.open("timeline.ipynb", [SETUP, BLOCK, FINISHED, "shown.close()"])
+    cells = [SETUP, BLOCK, FINISHED, "shown.close()", SETUP, "stop.append(1); out.wait()"]
+    notebook_page.open("timeline.ipynb", cells)
     notebook_page.run(0)
     output = notebook_page.outputs(0)
     expect(output.nth(0).get_by_role("option", name=re.compile("^forecast"))).to_be_visible()
@@ -335,6 +336,17 @@ def test_in_jupyterlab_it_grows_acts_while_a_cell_blocks_and_leaves_plain_output
 
     saved = notebook_page.save()
     assert [set(shown.data) for shown in saved.cells[0].outputs] == [{"text/html", "text/markdown", "text/plain"}] * 2
+
+    notebook_page.run(4)
+    again = notebook_page.outputs(4)
+    expect(again.nth(0).get_by_role("option", name=re.compile("^forecast"))).to_be_visible()
+    notebook_page.save()
+    notebook_page.reload()
+    expect(again.nth(0).get_by_role("option", name=re.compile("^forecast tool, running"))).to_be_visible()
+    notebook_page.run(5)
+    expect(again.nth(0)).to_contain_text("The page was loaded again during this run")
+    expect(again.nth(1).get_by_role("row").last).to_contain_text("1,200")
+
     notebook_page.lab.end_sessions()
     notebook_page.open("timeline.ipynb")
     expect(notebook_page.outputs(0).nth(0)).to_contain_text("forecast")

@@ -272,7 +272,7 @@ def test_the_snapshot_has_every_lane_with_its_times_and_bars() -> None:
     assert html.count("<tr") == 1 + 13
     assert html.count("data:image/svg+xml,") == 13
     assert [word for word in ("var(", "<svg", "<style") if word in html] == []
-    assert "first token 0.62 s" in html
+    assert "first token 0.62 s, longest gap 6.80 s" in html
     assert "✕ elevation" in html
     assert "| · · get\\_forecast | 2.20 s | 0.84 s |" in bundle["text/markdown"]
     assert "build_gpx" in bundle["text/plain"]

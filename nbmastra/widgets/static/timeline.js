@@ -43,6 +43,8 @@ class TimelineView {
     this.listen({ signal: this.listening.signal });
     this.sizes = new ResizeObserver(() => this.frames.ask());
     this.sizes.observe(this.root);
+    this.sight = new IntersectionObserver(() => this.frames.ask()); // a cell out of sight may have no size
+    this.sight.observe(this.root);
     this.reorder();
     this.changeFacts();
     this.atEnd = !this.store.order.length; // what grows from nothing is followed, until somebody scrolls
@@ -52,6 +54,7 @@ class TimelineView {
   close() {
     this.frames.close();
     this.sizes.disconnect();
+    this.sight.disconnect();
     this.listening.abort();
     clearTimeout(this.ticking);
     this.root.remove();
@@ -204,6 +207,7 @@ class TimelineView {
     this.left = size("--nbm-tl-label");
     this.width = Math.max(this.space.clientWidth - this.left - size("--nbm-tl-end"), 40);
     this.narrow = this.root.clientWidth <= 560;
+    pen.font = `11px ${style.fontFamily}`;
   }
 
   // ---- drawing ----
@@ -211,7 +215,7 @@ class TimelineView {
   draw() {
     const lanes = this.store.order.length;
     this.drawHead(lanes);
-    if (lanes) {
+    if (lanes && this.space.clientWidth) {
       this.measure();
       this.range = this.follows ? this.followed() : (this.view ?? this.whole());
       this.space.style.height = `${lanes * this.lane}px`;
@@ -414,10 +418,11 @@ class TimelineView {
   drawGap(lane, x1, x2, seconds, y, shapes) {
     shapes.push(draw("path", { class: "nbm-tl__gap", d: `M${x1} ${y}H${x2}` }));
     const time = timeWords(seconds, true);
-    const words = [lane.note && !this.narrow ? `${time} ${lane.note}` : time, time].find((text) => text.length * 5.3 + 18 < x2 - x1);
+    const whole = lane.note && !this.narrow ? `${time} ${lane.note}` : time;
+    const words = [whole, time].find((text) => pen.measureText(text).width + 24 < x2 - x1);
     if (!words) return;
     const middle = (Math.max(x1, 0) + Math.min(x2, this.width)) / 2;
-    const width = words.length * 5.3 + 6;
+    const width = pen.measureText(words).width + 8;
     shapes.push(draw("rect", { class: "nbm-tl__blank", x: middle - width / 2, y: y - 8, width, height: 16 }));
     shapes.push(draw("text", { x: middle, y: y + 4, "text-anchor": "middle" }, words));
   }
@@ -617,6 +622,7 @@ class TimelineView {
 }
 
 let laneIds = 0;
+const pen = document.createElement("canvas").getContext("2d"); // only measures text
 
 function draw(tag, attributes, ...inner) {
   const el = document.createElementNS(SVG, tag);
