@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from nbmastra.client import MastraClient
+from nbmastra.client import MastraClient, TaskRecord
 from nbmastra.config import settings
 from nbmastra.errors import SettingsError
-from nbmastra.terminal import clean_line, clean_text
+from nbmastra.terminal import clean_line
 
 if TYPE_CHECKING:
     from nbmastra.runtime import BackgroundTaskManager
@@ -25,14 +26,17 @@ def tasks_command(line: str) -> None:
     status: Any = line or None
     managers = _managers()
     if not managers:
-        page = MastraClient(settings.url).background_tasks.list(status=status, per_page=_SHOWN).result()
-        print(f"no task manager in this kernel; at {settings.url}:\n{clean_text(repr(page))}")
+        client = MastraClient(settings.url)
+        page = client.background_tasks.list(status=status, per_page=_SHOWN).result()
+        print(f"no task manager in this kernel; {len(page)} of {page.total} tasks at {client.url}")
+        for record in page:
+            print(_line(record, record.error.message if record.error is not None else None))
         return
     for manager in managers:
         tasks = manager.list(status=status, per_page=_SHOWN).result(30)
         print(f"{len(tasks)} of {tasks.total} tasks in {manager.store.address.shown}")
         for task in tasks:
-            print(_line(task))
+            print(_line(task, (task.error or {}).get("message")))
 
 
 def resume_command(line: str) -> None:
@@ -93,8 +97,13 @@ def _value(text: str) -> Any:
         return text
 
 
-def _line(task: BackgroundTask) -> str:
-    why = f"  {task.error['message']}" if task.error else ""
+def _line(task: BackgroundTask | TaskRecord, error: str | None) -> str:
+    why = f"  {error}" if error else ""
+    created = (
+        task.created_at.isoformat(timespec="seconds") if isinstance(task.created_at, datetime) else task.created_at
+    )
     waits = f"  waits for: {json.dumps(task.suspend_payload)}" if task.status == "suspended" else ""
     about = f"{task.tool_name}  {task.agent_id}".strip()
-    return f"  {clean_line(task.id, 80)}  {task.status:<10} {task.created_at}  {clean_line(about + why + waits)}"
+    return (
+        f"  {clean_line(task.id, 80)}  {clean_line(task.status, 20):<10} {created}  {clean_line(about + why + waits)}"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -161,7 +162,8 @@ class Agent:
     def stream_until_idle(
         self, messages: Messages, *, max_idle_ms: float | None = None, **options: Unpack[StreamOptions]
     ) -> Ready[MastraModelOutput]:
-        """`stream(until_idle=True)`, or `{"max_idle_ms": …}`: the name that Mastra had for it before."""
+        """Deprecated, as in Mastra: `stream(messages, until_idle=True)`, or `until_idle={"max_idle_ms": …}`."""
+        warnings.warn("stream_until_idle() is now stream(until_idle=True)", DeprecationWarning, stacklevel=2)
         until_idle: Any = True if max_idle_ms is None else {"max_idle_ms": max_idle_ms}
         return self.stream(messages, **{**options, "until_idle": until_idle})
 

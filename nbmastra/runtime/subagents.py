@@ -96,7 +96,8 @@ class AgentTool(Tool):
         return self._result(nested)
 
     def _begun(self, arguments: dict[str, Any], context: ToolContext) -> AgentRun:
-        thread, resource = self._scope(arguments)
+        of_caller = {"threadId": context.thread_id, "resourceId": context.resource_id}
+        thread, resource = self._scope({**of_caller, **{key: value for key, value in arguments.items() if value}})
         return self.agent.runs.as_task(
             arguments["prompt"],
             context=_texts(context.messages),

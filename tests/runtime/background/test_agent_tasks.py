@@ -223,7 +223,9 @@ async def test_a_sub_agent_with_background_tools_runs_as_a_task_in_a_thread_of_i
     assert (done.tool_name, done.result["text"]) == ("agent-sub", "Found it.")
     assert [one["result"] for one in done.result["subAgentToolResults"]] == [{"summary": "notes on deep"}]
     assert (await manager.list()).total == 1  # its own calls are none
-    kept = await memory.recall(done.result["subAgentThreadId"], done.result["subAgentResourceId"])
+    thread, resource = done.result["subAgentThreadId"], done.result["subAgentResourceId"]
+    assert (thread[:3], resource) == ("t1-", "u1-sub")  # as on a server
+    kept = await memory.recall(thread, resource)
     assert results(kept) == [{"summary": "notes on deep"}]
     assert [message["content"][0]["text"] for message in inner.requests[0].messages] == ["go", "look"]
     wrote = [one["payload"]["payload"]["payload"]["output"] for one in manager.tasks.chunks(task.id)[1:-1]]

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nbmastra.errors import NotSuspended, SettingsError
+from nbmastra.client import MastraClient
+from nbmastra.config import settings
+from nbmastra.errors import ControlError, NotSuspended, SettingsError
 from nbmastra.magics import agent_variables, register, unregister
+from nbmastra.runtime.background import manager as manager_module
 from nbmastra.tools import ToolContext
 from tests.runtime.background.conftest import Make
+from tests.support.mastra import MastraServer
 
 
 def review(draft: str, context: ToolContext) -> dict[str, Any]:
@@ -83,3 +87,35 @@ def test_cells_print_while_a_task_runs(make: Make, shell: Any, capsys: pytest.Ca
 
 def test_a_manager_is_no_agent_though_it_streams(make: Make) -> None:
     assert agent_variables({"manager": make()}) == []
+
+
+@pytest.mark.server
+def test_without_a_manager_the_server_s_tasks_are_listed_and_what_can_t_be_done_to_them_is_said(
+    shell: Any, mastra_server: MastraServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager_module, "managers", set())
+    monkeypatch.setattr(settings, "url", mastra_server.url.replace("://", "://user:hidden-word@"))
+    memory = {"thread": "magic-tasks", "resource": "u"}
+    client = MastraClient(mastra_server.url)
+    client.agent("suspend").stream("Review", until_idle=True, memory=memory).result(10).wait(20)
+    client.agent("background").stream("Research", until_idle=True, memory=memory).result(10).wait(20)
+    [task] = client.background_tasks.list(thread="magic-tasks", status="suspended").result(10)
+    shell.run_line_magic("mastra", "tasks")
+    said = capsys.readouterr().out
+    assert f"at {mastra_server.url}\n" in said
+    assert "hidden-word" not in said
+    assert f"{task.id}  suspended" in said
+    assert 'waits for: {"awaiting": "approval", "draft": "v1"}' in said
+    assert "source offline" in said
+    for line in (f"cancel {task.id}", f"resume {task.id} --data 1"):
+        with pytest.raises(SettingsError) as caught:
+            shell.run_line_magic("mastra", line)
+        assert "\n" not in str(caught.value)
+        assert "make the agent, or a BackgroundTaskManager" in str(caught.value)
+        assert "by the server's own code" in str(caught.value)
+    for refused in (client.background_tasks.cancel, client.background_tasks.resume):
+        with pytest.raises(ControlError) as told:
+            refused(f"{task.id}\n")
+        assert "\n" not in str(told.value)
+        assert "mastra.backgroundTaskManager." in str(told.value)
+    assert client.background_tasks.get(task.id).result(10).status == "suspended"

@@ -159,7 +159,9 @@ async def test_the_stream_closes_when_no_task_ends_for_too_long_says_so_and_leav
 ) -> None:
     slow = Slow()
     local, _, manager = agent(make, [[call("slow", "b1", name="x")], [say("Started.")]], [slow.tool])
-    out = await local.stream_until_idle("go", memory=THREAD, max_idle_ms=30)
+    with pytest.warns(DeprecationWarning, match="until_idle=True"):
+        started = local.stream_until_idle("go", memory=THREAD, max_idle_ms=30)
+    out = await started
     out.wait(10)
     assert [notice.code for notice in out.state.notices] == ["idle"]
     [task] = (await manager.list()).tasks
