@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import psycopg  # for all who are forked from here
+import distributed  # for all who are forked from here
+import psycopg
 import sqlalchemy as sa
 
 from nbmastra.chunks import Chunk
@@ -21,6 +22,7 @@ from nbmastra.runtime.background.record import BackgroundTask
 from nbmastra.runtime.background.states import LIVE
 from tests.torture.schedule import AGENT, TOOLS, kind_of, number
 
+assert distributed
 assert psycopg
 
 
@@ -55,6 +57,8 @@ class Kernel:
         while live := manager.list(status=LIVE, per_page=1).result(60):
             manager.wait_for_next(live[0].id).result(120)
         manager.shutdown().result(60)
+        if isinstance(manager.executor, DaskExecutor):
+            manager.executor.close()
 
     def _queue(self, task_id: str) -> Any:
         kind = kind_of(task_id)

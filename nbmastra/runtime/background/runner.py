@@ -289,6 +289,9 @@ class TaskRunner:
                 self._lost_sight(error)
             except Exception:
                 _logger.exception("background tasks: looking around failed")
+            if pause == self._poll_s:
+                await asyncio.sleep(pause)  # whatever begins or ends meanwhile: looking costs transactions
+                continue
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), pause)
 
@@ -338,10 +341,10 @@ class TaskRunner:
             if lost and self._attempts.get(task_id) is attempt:
                 del self._attempts[task_id]
                 attempt.stop("the task was cancelled or taken over by another kernel")
-        for task in await self._call(self.tasks.left_behind):
-            taken = await self.queue.do(TakeOver(task))
-            if taken is not None:
-                await self._moved(*taken)
+        left = await self._call(self.tasks.left_behind)
+        taken: list[Moved | None] = await asyncio.gather(*(self.queue.do(TakeOver(task)) for task in left))
+        for task, chunks in filter(None, taken):
+            await self._moved(task, chunks)
         await self._hear()
         if time.monotonic() - self._cleaned > self._cleanup.every_s:
             self._cleaned = time.monotonic()
