@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nbmastra.client import MastraClient, TaskRecord
@@ -98,12 +97,11 @@ def _value(text: str) -> Any:
 
 
 def _line(task: BackgroundTask | TaskRecord, error: str | None) -> str:
-    why = f"  {error}" if error else ""
-    created = (
-        task.created_at.isoformat(timespec="seconds") if isinstance(task.created_at, datetime) else task.created_at
-    )
-    waits = f"  waits for: {json.dumps(task.suspend_payload)}" if task.status == "suspended" else ""
-    about = f"{task.tool_name}  {task.agent_id}".strip()
-    return (
-        f"  {clean_line(task.id, 80)}  {clean_line(task.status, 20):<10} {created}  {clean_line(about + why + waits)}"
-    )
+    created = str(task.created_at or "").replace("T", " ")[:19]
+    who = clean_line(f"{task.tool_name} of {task.agent_id}" if task.agent_id else task.tool_name)
+    lines = [f"  {clean_line(task.id, 80)}  {clean_line(task.status, 20):<9}  {created}  {who}"]
+    if error:
+        lines.append(f"    {clean_line(error)}")
+    if task.status == "suspended":
+        lines.append(f"    waits for: {clean_line(json.dumps(task.suspend_payload, ensure_ascii=False))}")
+    return "\n".join(lines)
