@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nbmastra.tools import ToolContext, tool
     from nbmastra.widgets.chat import Chat
     from nbmastra.widgets.compare import compare
+    from nbmastra.widgets.dashboard import Dashboard
     from nbmastra.widgets.replay import Replay
     from nbmastra.widgets.run_view import RunView
     from nbmastra.widgets.snapshot import snapshot
@@ -45,6 +46,7 @@ __all__ = [
     "Agent",
     "Chat",
     "Chunk",
+    "Dashboard",
     "MastraClient",
     "MastraModelOutput",
     "NbMastraError",
@@ -90,6 +92,7 @@ _LAZY = {
     "diff": "nbmastra.run_diff",
     "RunView": "nbmastra.widgets.run_view",
     "Chat": "nbmastra.widgets.chat",
+    "Dashboard": "nbmastra.widgets.dashboard",
     "compare": "nbmastra.widgets.compare",
     "snapshot": "nbmastra.widgets.snapshot",
     "TasksTable": "nbmastra.widgets.tasks_table",

@@ -17,7 +17,7 @@ from nbmastra.runtime.providers import known_models
 
 __all__ = ["AgentIds", "complete"]
 
-COMMANDS = ("list", "use", "url", "approvals", "history", "tasks", "resume", "cancel", "help", "version")
+COMMANDS = ("list", "use", "url", "approvals", "dashboard", "history", "tasks", "resume", "cancel", "help", "version")
 _MAGIC = re.compile(r"\s*%%?(mastra_stream|mastra)\s(.*)", re.DOTALL)
 _MODEL = re.compile(r"""\bmodel\s*=\s*["']([\w.:/@-]*)$""")
 _PATIENCE_S = 1.0
@@ -54,14 +54,17 @@ def complete(
     variables: Callable[[], Iterable[str]],
     options: Sequence[Option],
     tools: Callable[[], Iterable[str]] = tuple,
+    shown: Callable[[], Iterable[str]] = tuple,
 ) -> Any:
-    """A matcher for IPython's `Completer.custom_matchers`."""
+    """A matcher for IPython's `Completer.custom_matchers`; `shown`: variables that a dashboard can show."""
 
     def candidates(magic: str, before: str, token: str) -> list[str]:
         words = before.split()
         if magic == "mastra":
             if not words:
                 return list(COMMANDS)
+            if words == ["dashboard"]:
+                return ["server", *shown()]
             return [*variables(), *agent_ids()] if words == ["use"] else []
         by_flag = {flag: option for option in options for flag in option.flags}
         if token.startswith("-"):

@@ -11,11 +11,11 @@ from nbmastra.output import MastraModelOutput
 from nbmastra.run_printer import RunPrinter, look_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from nbmastra.widgets.approvals import WaitingRun
 
-__all__ = ["in_notebook", "show", "show_approvals"]
+__all__ = ["in_notebook", "show", "show_approvals", "show_dashboard"]
 
 
 def in_notebook() -> bool:
@@ -55,3 +55,13 @@ def show_approvals(runs: Sequence[WaitingRun]) -> None:
     from nbmastra.widgets.approvals import ApprovalsView
 
     cast("Any", import_module("IPython.display")).display(ApprovalsView(runs))
+
+
+def show_dashboard(source: Any, runs: Iterable[MastraModelOutput] = ()) -> None:
+    """Show the dashboard of a source, with these runs in it."""
+    from nbmastra.widgets.dashboard import Dashboard
+
+    dashboard = Dashboard(source)
+    for out in runs:
+        dashboard.add(out)
+    cast("Any", import_module("IPython.display")).display(dashboard)

@@ -20,7 +20,7 @@ from nbmastra._version import __version__
 from nbmastra.client import MastraClient, RemoteAgent
 from nbmastra.completion import AgentIds, complete
 from nbmastra.config import settings
-from nbmastra.display import in_notebook, show, show_approvals
+from nbmastra.display import in_notebook, show, show_approvals, show_dashboard
 from nbmastra.engine import interrupted_at_end
 from nbmastra.errors import MastraStreamError, RunError, SettingsError, StreamTruncated
 from nbmastra.output import MastraModelOutput
@@ -65,6 +65,7 @@ _FIELD = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
 _USAGE = """%%mastra_stream AGENT [options]     the cell's body is the prompt
 %mastra_stream AGENT [options] prompt
 %mastra list | use AGENT | url [URL] | approvals | history | help | version
+%mastra dashboard [server | VARIABLE]     live: all runs of this kernel, the server's, or those of a variable
 %mastra history [--last 7d] [--until TIME] [--agent AGENT] [--limit N] [-o VAR]
 %mastra tasks [STATUS] | resume ID --data JSON | cancel ID     background tasks
 
@@ -180,13 +181,14 @@ class MastraMagics(Magics):
     @no_var_expand
     @line_magic
     def mastra(self, line: str) -> None:
-        """`%mastra list | use AGENT | url [URL] | approvals | history | tasks | resume | cancel | help | version`."""
+        """`%mastra list | use | url | approvals | dashboard | history | tasks | resume | cancel | help | version`."""
         command, _, argument = line.strip().partition(" ")
         commands: dict[str, Callable[[str], None]] = {
             "list": self._list,
             "use": self._use,
             "url": self._url,
             "approvals": self._approvals,
+            "dashboard": self._dashboard,
             "history": self._history,
             "tasks": tasks_command,
             "resume": resume_command,
@@ -224,6 +226,17 @@ class MastraMagics(Magics):
             show_approvals(waiting)
         else:
             print(clean_text(repr(waiting)))
+
+    def _dashboard(self, name: str) -> None:
+        """The runs of this kernel, of the server, or of a variable, live."""
+        if not in_notebook():
+            raise SettingsError("dashboards are for notebooks: %mastra tasks, approvals and history print here")
+        if not name:
+            show_dashboard(None, dashboard_runs(self._names))
+        elif name == "server" and name not in self._names:
+            show_dashboard(self._client())
+        else:
+            show_dashboard(self._named("%mastra dashboard", name))
 
     def _history(self, line: str) -> None:
         """What the server's agents did: a table."""
@@ -326,6 +339,27 @@ def agent_variables(names: Mapping[str, Any]) -> list[str]:
     return sorted(name for name, value in names.items() if not name.startswith("_") and _is_agent(value))
 
 
+def dashboard_variables(names: Mapping[str, Any]) -> list[str]:
+    """Variables that hold what a dashboard can show: runs, comparisons, chats, task managers, clients."""
+    return sorted(name for name, value in names.items() if not name.startswith("_") and _has_runs(value))
+
+
+def dashboard_runs(names: Mapping[str, Any]) -> list[MastraModelOutput]:
+    """The runs that variables hold, oldest first."""
+    found = {id(value): value for value in names.values() if isinstance(value, MastraModelOutput)}
+    return sorted(found.values(), key=lambda out: out.created_at)
+
+
+def _has_runs(value: Any) -> bool:
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return bool(items) and all(isinstance(one, MastraModelOutput) for one in items)
+    if isinstance(value, MastraModelOutput | MastraClient):
+        return True
+    is_manager = callable(getattr(value, "enqueue", None))
+    return not isinstance(value, type) and (is_manager or isinstance(getattr(value, "outs", None), list))
+
+
 def _is_agent(value: Any) -> bool:
     """A manager of tasks streams too, but is asked nothing."""
     return callable(getattr(value, "stream", None)) and not isinstance(value, type) and not hasattr(value, "enqueue")
@@ -342,7 +376,13 @@ def register(shell: Any) -> None:
         import_module("nbmastra.widgets.run_view")  # now, so that the first answer need not wait for it
     magics = MastraMagics(shell)
     shell.register_magics(magics)
-    matcher = complete(magics.agent_ids, lambda: agent_variables(shell.user_ns), OPTIONS, magics.tool_variables)
+    matcher = complete(
+        magics.agent_ids,
+        lambda: agent_variables(shell.user_ns),
+        OPTIONS,
+        magics.tool_variables,
+        lambda: dashboard_variables(shell.user_ns),
+    )
     shell.Completer.custom_matchers.append(matcher)
     shell.mastra_matcher = matcher
 

@@ -118,6 +118,8 @@ class MastraModelOutput(RunValues, FrameMethods):
         self._started = time.perf_counter()
         if hooks.started is not None:
             hooks.started(self)
+        for told in list(hooks.listeners):
+            _call(told, self)
         self._job = self._engine.start(self._run, source)
         return self
 
@@ -244,13 +246,19 @@ class MastraModelOutput(RunValues, FrameMethods):
         self._block(self._over, timeout)
         return self
 
-    def on_done(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the run is over, on the engine's loop; or now, if it is."""
+    def on_done(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` when the run is over, on the engine's loop; or now, if it is. Gives what takes it back."""
         with self._lock:
             if not self.log.closed:
                 self._done_callbacks.append(callback)
-                return
+                return lambda: self._forget(self._done_callbacks, callback)
         callback()
+        return lambda: None
+
+    def _forget(self, callbacks: list[Any], callback: Callable[..., None]) -> None:
+        with self._lock:
+            if callback in callbacks:
+                callbacks.remove(callback)
 
     @property
     def elapsed_s(self) -> float:
@@ -352,13 +360,17 @@ class MastraModelOutput(RunValues, FrameMethods):
             raise NotSuspended("the run still goes on: wait until it is suspended")
         return waiting[0]
 
-    def on_next(self, callback: Callable[[MastraModelOutput], None]) -> None:
-        """Call `callback` with the output that goes on, when somebody answers, on the engine's loop; or now."""
+    def on_next(self, callback: Callable[[MastraModelOutput], None]) -> Callable[[], None]:
+        """Call `callback` with the output that goes on, when somebody answers, on the engine's loop; or now.
+
+        Gives what takes it back.
+        """
         with self._lock:
             self._next_callbacks.append(callback)
             after = self.next
         if after is not None:
             callback(after)
+        return lambda: self._forget(self._next_callbacks, callback)
 
     @property
     def waiting(self) -> list[ToolCall | WorkflowStep]:
