@@ -64,6 +64,11 @@ class Timeline(FollowingWidget):
         """Key of the lane that is selected."""
         return self.rows.fact("selected")
 
+    @classmethod
+    def scripts(cls) -> tuple[str, ...]:
+        """The store of rows, the picture, and what is done with it."""
+        return ("data.js", "timeline_picture.js", "timeline.js")
+
     # --- drawing ----------------------------------------------------------------------------------------------------
 
     def restart(self, rows: Rows) -> None:
