@@ -407,7 +407,7 @@ class Table {
     const [title, text] = filtered ? [this.words ? `No row matches "${this.words}"` : "No such row", ""] : this.store.facts.empty;
     if (some || this.none.dataset.shown === title) return;
     this.none.dataset.shown = title;
-    const clear = make("button.nbm-btn", { type: "button", "data-clear": true }, "Clear filter");
+    const clear = make("button.nbm-btn", { type: "button", "data-clear": "yes" }, "Clear filter");
     this.none.replaceChildren(make("p", {}, title), make("p", {}, filtered ? clear : text));
   }
 

@@ -253,7 +253,7 @@ class Detail {
     el.replaceChildren(this.title(words, html ? (d.error_html ? "error" : "result") : ""), body);
     if (d.cut) {
       const label = `Show all of the result of ${this.row.tool}`;
-      el.append(make("p.nbm-more", {}, make("button.nbm-btn.nbm-btn--plain", { type: "button", "data-all": true, "aria-label": label }, "Show all")));
+      el.append(make("p.nbm-more", {}, make("button.nbm-btn.nbm-btn--plain", { type: "button", "data-all": "yes", "aria-label": label }, "Show all")));
     }
   }
 
@@ -292,7 +292,7 @@ class Detail {
       form.append(this.fields);
       actions.append(this.button("resume", "Resume"));
       if (ask.fields[0]?.name !== "json" || ask.fields.length > 1) {
-        actions.append(make("button.nbm-btn.nbm-btn--plain", { type: "button", "data-json": true }, "Edit as JSON"));
+        actions.append(make("button.nbm-btn.nbm-btn--plain", { type: "button", "data-json": "yes" }, "Edit as JSON"));
       }
     }
     form.append(actions);
