@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +45,7 @@ class Changes:
 
     def tell(self, task: BackgroundTask, chunk: Chunk) -> None:
         """Note a chunk."""
-        body = json.dumps(chunk.to_wire())
+        body = chunk.to_json().decode()
         self.events.append({"task_id": plain_text(task.id), "origin": self.owner, "body": body})
 
     def write(self, task: BackgroundTask, output: Sequence[dict[str, Any]], kept: int | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from nbmastra.chunks.built import encode_json
 from nbmastra.runtime.background.owner import surely_alive, surely_dead
 from nbmastra.runtime.background.record import BackgroundTask, TaskList
 from nbmastra.runtime.background.states import LIVE, TERMINAL
@@ -297,7 +298,7 @@ def _changing(task: BackgroundTask) -> dict[str, Any]:
 
 
 def _body(task: BackgroundTask) -> str:
-    return json.dumps({name: getattr(task, name) for name in _BODY})
+    return encode_json({name: getattr(task, name) for name in _BODY}).decode()
 
 
 def _task(row: sa.RowMapping) -> BackgroundTask:
