@@ -247,12 +247,33 @@ def test_a_duplicate_dispatch_runs_nothing_again_b37(make: Make) -> None:
         count.append(1)
         return len(count)
 
-    task = manager.enqueue(once, task_id="t1").result(10)
-    done = end_of(manager, task)
-    assert manager.enqueue(once, task_id="t1").result(10) == done
-    manager.engine.start(_kick, manager).result(10)
+    def asks(context: ToolContext) -> None:
+        """Count, and ask."""
+        count.append(1)
+        context.suspend("?")
+
+    async def hangs() -> None:
+        """Count, and take too long."""
+        count.append(1)
+        await asyncio.Event().wait()
+
+    tools = {"completed": once, "suspended": asks, "timed_out": hangs}
+    ends = {
+        state: end_of(
+            manager, manager.enqueue(tool, task_id=state, timeout_s=60 if tool is not hangs else 0.05).result(10)
+        )
+        for state, tool in tools.items()
+    }
+    for state, tool in tools.items():
+        assert manager.enqueue(tool, task_id=state).result(10) == ends[state]
+        manager.engine.start(_kick, manager).result(10)
     assert end_of(manager, manager.enqueue(lambda_tool(2)).result(10)).result == 2
-    assert (len(count), kinds(manager, task)) == (1, ["running", "completed"])
+    assert [task.status for task in ends.values()] == list(tools)
+    assert [manager.get(state).result(10) for state in tools] == list(ends.values())
+    assert len(count) == 3
+    last = [kinds(manager, task) for task in ends.values()]
+    assert last == [["running", "completed"], ["running", "suspended"], ["running", "failed"]]
+    assert manager._hooks.keys() == {"suspended"}
 
 
 async def _kick(manager: BackgroundTaskManager) -> None:

@@ -170,6 +170,26 @@ async def test_the_stream_closes_when_no_task_ends_for_too_long_says_so_and_leav
     assert (await manager.wait_for_next(task.id, 10)).result == "x is done"
 
 
+async def test_a_turn_may_be_silent_for_longer_than_the_time_between_turns(make: Make) -> None:
+    over = asyncio.Event()
+
+    class Thinks(ScriptedModel):
+        """Says nothing in its second request until the task is over."""
+
+        async def stream(self, request: Any) -> Any:
+            if len(self.requests) == 1:
+                await over.wait()
+            async for event in super().stream(request):
+                yield event
+
+    manager = make(on_complete=lambda _: over.set())
+    model = Thinks([[call("research", "b1", topic="x")], [say("Started.")], [say("Then.")]])
+    local = Agent("a", model=model, tools=[research], memory=Memory("sqlite://"), background_tasks=manager)
+    out = await local.stream("go", memory=THREAD, until_idle={"max_idle_ms": 1})
+    out.wait(20)
+    assert (out.total.text, out.state.notices) == ("Started.Then.", [])
+
+
 async def test_a_new_call_for_the_same_thread_takes_over_and_has_the_continuation(make: Make) -> None:
     slow = Slow()
     script = [[call("slow", "b1", name="x")], [say("Started.")], [say("Second.")], [say("X is done.")]]
