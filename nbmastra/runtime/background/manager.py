@@ -207,7 +207,7 @@ class BackgroundTaskManager(TaskRunner):
                 kept = await self.queue.do(Add(task))
             finally:
                 if kept is None or (task_id is not None and kept != task):  # not kept, or known before
-                    del self._hooks[task.id]
+                    self._hooks.pop(task.id, None)
             return kept
         return await self._known(task.id)
 
