@@ -147,9 +147,10 @@ class Playback:
         out.finish(self._ended)
         return out
 
-    def on_change(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after each change of pace or place, on the engine's loop."""
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after each change of pace or place, on the engine's loop. Gives what takes it back."""
         self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
 
     # --- on the engine's loop ----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 
 import anyio
@@ -49,6 +50,8 @@ class FollowingWidget(DataWidget):
         self._below = Placement()
         self._fold = Placement()
         self._replaced = False
+        self._listens: list[Callable[[], None]] = []
+        """What ends its listening to the run, for when it is closed before the run is over."""
         whole = out.done
         super().__init__()
         if isinstance(out, ReplayedOutput):
@@ -82,6 +85,10 @@ class FollowingWidget(DataWidget):
     def snapshot(self) -> dict[str, str]:
         """The run as it is, as plain output: text/html, text/markdown, text/plain."""
         return self.snapshot_of(self.outs)
+
+    def final(self) -> dict[str, str]:
+        """The same right after the last draw, on the engine's loop: it should be quick."""
+        return self.snapshot()
 
     @property
     def outs(self) -> list[MastraModelOutput]:
@@ -131,7 +138,7 @@ class FollowingWidget(DataWidget):
     async def _pump(self) -> None:
         out, seen = self.out, 0
         over = anyio.Event()
-        out.on_done(over.set)
+        forget = out.on_done(over.set)
 
         async def news() -> bool:
             nonlocal seen
@@ -140,7 +147,10 @@ class FollowingWidget(DataWidget):
             closed, seen = out.log.closed, max(1, len(out.log.items))
             return not closed
 
-        await Pacer(self._frame, news, over.wait, interval=self.interval_s).pump()
+        try:
+            await Pacer(self._frame, news, over.wait, interval=self.interval_s).pump()
+        finally:
+            forget()
         self._watch_next()
 
     def _frame(self) -> None:
@@ -156,7 +166,7 @@ class FollowingWidget(DataWidget):
             if not self._placement.shown:
                 return  # whoever asks for it later wants to look into it
             waits = bool(self.out.waiting and self.out.control.can)
-            self._placement.replace(self.snapshot(), widget_view(self) if waits else None)
+            self._placement.replace(self.final(), widget_view(self) if waits else None)
             if not waits:
                 self._give_way()
         except Exception:
@@ -189,7 +199,7 @@ class FollowingWidget(DataWidget):
             if view is not None and view.comm is not None:
                 view._follow(out)
 
-        self.out.on_next(follow)
+        self._listens.append(self.out.on_next(follow))
 
     def _follow(self, out: MastraModelOutput) -> None:
         with self.change():
@@ -218,7 +228,7 @@ class FollowingWidget(DataWidget):
             if view is not None and view.comm is not None:
                 view._move(out.playback.out)
 
-        out.playback.on_change(moved)
+        self._listens.append(out.playback.on_change(moved))
 
     def _move(self, out: ReplayedOutput) -> None:
         """The replay is in another place, or has another pace; on the engine's loop."""
@@ -275,6 +285,8 @@ class FollowingWidget(DataWidget):
         if self._job is not None:
             self._job.cancel()
             self._job = None
+        while self._listens:
+            self._listens.pop()()
         if self.comm is not None and not self._replaced:
             for placement in (self._placement, self._below):
                 if placement.shown:

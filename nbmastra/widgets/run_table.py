@@ -56,7 +56,7 @@ class RunTable(TableWidget):
 
     async def _follow(self, out: MastraModelOutput) -> None:
         over, seen = anyio.Event(), 0
-        out.on_done(over.set)
+        forget = out.on_done(over.set)
 
         async def news() -> bool:
             nonlocal seen
@@ -65,7 +65,10 @@ class RunTable(TableWidget):
             closed, seen = out.log.closed, max(1, len(out.log.items))
             return not closed
 
-        await Pacer(self.draw, news, over.wait).pump()
+        try:
+            await Pacer(self.draw, news, over.wait).pump()
+        finally:
+            forget()
 
     async def _next(self) -> MastraModelOutput | None:
         """The output that goes on, if this one waits for an answer; None if all is over."""
@@ -76,8 +79,11 @@ class RunTable(TableWidget):
         if out.next is None:
             self._end(stays=True)
         answered = anyio.Event()
-        out.on_next(lambda _: answered.set())
-        await answered.wait()
+        forget = out.on_next(lambda _: answered.set())
+        try:
+            await answered.wait()
+        finally:
+            forget()
         self._placement.go_on()
         return out.next
 

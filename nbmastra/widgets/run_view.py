@@ -56,6 +56,8 @@ class RunView(LiveWidget):
         self._acts: dict[str, Callable[[Act], None]] = {}
         self._job: Job[None] | None = None
         self._replaced = False
+        self._listens: list[Callable[[], None]] = []
+        """What ends its listening to the run, for when it is closed before the run is over."""
         self._begun_whole = out.done  # asked once: the run may end while the document is begun
         self._foot: str | None = None
         super().__init__()
@@ -98,7 +100,7 @@ class RunView(LiveWidget):
     async def _pump(self) -> None:
         out, seen = self.out, 0
         over = anyio.Event()
-        out.on_done(over.set)
+        forget = out.on_done(over.set)
 
         async def news() -> bool:
             nonlocal seen
@@ -107,7 +109,10 @@ class RunView(LiveWidget):
             closed, seen = out.log.closed, max(1, len(out.log.items))
             return not closed
 
-        await Pacer(self.draw, news, over.wait).pump()
+        try:
+            await Pacer(self.draw, news, over.wait).pump()
+        finally:
+            forget()
         self._watch_next()
 
     def draw(self) -> None:
@@ -252,7 +257,7 @@ class RunView(LiveWidget):
             if view is not None and view.comm is not None:
                 view._follow(out)
 
-        self.out.on_next(follow)
+        self._listens.append(self.out.on_next(follow))
 
     def _follow(self, out: MastraModelOutput) -> None:
         with self.frame() as doc:
@@ -282,7 +287,7 @@ class RunView(LiveWidget):
             if view is not None and view.comm is not None and not view._replaced:
                 view.move(out.playback.out)
 
-        out.playback.on_change(moved)
+        self._listens.append(out.playback.on_change(moved))
 
     def move(self, out: ReplayedOutput) -> None:
         """The replay is in another place, or has another pace; on the engine's loop."""
@@ -311,5 +316,7 @@ class RunView(LiveWidget):
         if self._job is not None:
             self._job.cancel()
             self._job = None
+        while self._listens:
+            self._listens.pop()()
         self._acts.clear()
         super().close()
