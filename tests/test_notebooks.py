@@ -13,7 +13,12 @@ from nbconvert import HTMLExporter
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 SHOWN = {
-    "03-background-tasks": ["background-task-resumed", "Three tasks are under way.", "the report is published."],
+    "03-background-tasks": [
+        "background-task-resumed",
+        "Three tasks are under way.",
+        "the report is published.",
+        "on the cluster: completed, cancelled, completed",
+    ],
     "06-client-tools": ["Borea", "has the highest mean", "stands in"],
     "04-usage-analysis": ["no price for in-house-1", "campsites", "Rate limit reached", "nbm-picture"],
 }
