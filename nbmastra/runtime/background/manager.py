@@ -209,7 +209,7 @@ class BackgroundTaskManager(TaskRunner):
                 if kept is None or (task_id is not None and kept != task):  # not kept, or known before
                     self._hooks.pop(task.id, None)
             return kept
-        return await self._known(task.id)
+        return await self.queue.do(Add(task))  # which gives the one that is queued already
 
     def get(self, task_id: str) -> Job[BackgroundTask | None]:
         """A task; None if there is none of that id."""
