@@ -16,7 +16,7 @@ from nbmastra.widgets.icons import look
 from nbmastra.widgets.lanes import Lane, Lanes
 from nbmastra.widgets.markdown import escape
 
-__all__ = ["timeline_html", "timeline_snapshot"]
+__all__ = ["timeline_html", "timeline_snapshot", "untimed"]
 
 MAX_LANES, MAX_ALONE = 40, 200
 """Lanes shown of a timeline that is a part of something else, and of one that stands alone."""
@@ -56,8 +56,16 @@ def timeline_html(states: Sequence[RunState]) -> str:
     )
 
 
-def timeline_snapshot(outs: Sequence[MastraModelOutput]) -> dict[str, str]:
-    """Outputs that followed each other, as a mime bundle: text/html, text/markdown, text/plain."""
+def untimed(out: MastraModelOutput) -> bool:
+    """True if nobody knows when its chunks came, as of what a server keeps of a thread."""
+    return out.context.get("times") == "unknown"
+
+
+def timeline_snapshot(outs: Sequence[MastraModelOutput], drawn: list[Lane] | None = None) -> dict[str, str]:
+    """Outputs that followed each other, as a mime bundle: text/html, text/markdown, text/plain.
+
+    `drawn`: their lanes, where they are known already.
+    """
     out, first = outs[-1], outs[0]
     legs: list[tuple[RunState, float]] = []
     total = 0.0
@@ -65,12 +73,13 @@ def timeline_snapshot(outs: Sequence[MastraModelOutput]) -> dict[str, str]:
         offset = max(total, (each.created_at - first.created_at).total_seconds()) if legs else 0.0
         legs.append((each.state, offset))
         total = offset + each.elapsed_s
-    lanes = _lanes(legs)
+    lanes = [] if untimed(first) else drawn if drawn is not None else _lanes(legs)
     gaps = [part.end - part.start for lane in lanes for part in lane.stretches if part.kind == "gap" and part.end]
     facts = [look(status_of(out)).word.lower(), seconds(total), _gist([each.state for each in outs])]
     gist = ", ".join(filter(None, [*facts, f"longest gap {seconds(max(gaps))}" if gaps else ""]))
     title = f"Timeline of {agent_name(out)}"
-    body = _table(lanes, total, MAX_ALONE) if lanes else '<p style="margin:6px 0;opacity:.8">Nothing happened.</p>'
+    empty = "Nobody knows when things happened." if untimed(first) else "Nothing happened."
+    body = _table(lanes, total, MAX_ALONE) if lanes else f'<p style="margin:6px 0;opacity:.8">{empty}</p>'
     html = (
         f'<div style="border:{_LINE};border-radius:2px;font-size:13px;line-height:1.5;text-align:left">'
         f'<div style="padding:6px 10px;border-bottom:{_LINE}"><b>{escape(title)}</b> '

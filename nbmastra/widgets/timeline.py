@@ -14,7 +14,7 @@ from nbmastra.widgets.data import Rows
 from nbmastra.widgets.following import FollowingWidget
 from nbmastra.widgets.lanes import Lane, Lanes
 from nbmastra.widgets.shared import Act
-from nbmastra.widgets.snapshot_timeline import timeline_snapshot
+from nbmastra.widgets.snapshot_timeline import timeline_snapshot, untimed
 
 __all__ = ["Timeline"]
 
@@ -83,6 +83,9 @@ class Timeline(FollowingWidget):
     def draw(self, rows: Rows) -> None:
         """The lanes that changed."""
         lanes = self._lanes
+        if untimed(self.first):
+            rows.facts(untimed=True)
+            return
         for lane, after in lanes.update():
             rows.put(lane.key, _row(lane), after=after)
         for key in self._old:
@@ -94,6 +97,10 @@ class Timeline(FollowingWidget):
     def snapshot_of(self, outs: list[MastraModelOutput]) -> dict[str, str]:
         """The timeline as plain output: a table of lanes, its bars drawn beside their times."""
         return timeline_snapshot(outs)
+
+    def final(self) -> dict[str, str]:
+        """The same of the lanes as they were drawn last."""
+        return timeline_snapshot(self.outs, list(self._lanes))
 
     # --- acts -------------------------------------------------------------------------------------------------------
 

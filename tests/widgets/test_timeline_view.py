@@ -281,6 +281,10 @@ def test_the_snapshot_has_every_lane_with_its_times_and_bars() -> None:
     many.finish(Ended(True, at=100))
     assert "… 802 more" in timeline_snapshot([many])["text/html"]
     assert "Nothing happened." in timeline_snapshot([MastraModelOutput()])["text/html"]
+    kept = ride()
+    kept.context["times"] = "unknown"
+    assert "Nobody knows when" in timeline_snapshot([kept])["text/html"]
+    assert Timeline(kept).boot()["rows"] == []
 
 
 def test_closed_timelines_are_freed_and_their_runs_go_on(comms: list[RecordingComm]) -> None:

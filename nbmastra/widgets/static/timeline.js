@@ -117,9 +117,9 @@ class TimelineView {
   }
 
   changeFacts() {
-    const { title, status, news, selected, selectable, remark } = this.store.facts;
+    const { title, status, news, selected, selectable, remark = "" } = this.store.facts;
     this.remark.hidden = !remark;
-    setText(this.remark, remark ?? "");
+    setText(this.remark, remark);
     setAttributes(this.root, { "aria-label": `Timeline of ${title}` });
     setAttributes(this.scroll, { "aria-label": `Lanes of ${title}` });
     setText(this.title, title);
@@ -230,8 +230,13 @@ class TimelineView {
     this.empty.hidden = lanes > 0;
     this.picture.axis.style.display = lanes ? "" : "none";
     this.scroll.hidden = !lanes;
-    setText(this.empty.firstChild, this.live ? "Nothing has happened yet" : "Nothing happened");
-    setText(this.empty.lastChild, this.live ? "Turns, steps and calls appear here as they begin." : "The run has no turns, steps or calls.");
+    const [words, more] = this.store.facts.untimed
+      ? ["No times are known", "Nobody knows when things happened in this run."]
+      : this.live
+        ? ["Nothing has happened yet", "Turns, steps and calls appear here as they begin."]
+        : ["Nothing happened", "The run has no turns, steps or calls."];
+    setText(this.empty.firstChild, words);
+    setText(this.empty.lastChild, more);
     const facts = [[timeWords(this.now, !this.live), "time", true]];
     if (turns > 1) facts.push([numberWords(turns), "turns"]);
     if (first != null) facts.push([timeWords(first, true), "to first token"]);
@@ -262,9 +267,8 @@ class TimelineView {
       behind = made.row;
       this.drawRow(key, made);
     }
-    const focused = this.scroll.matches(":focus");
-    const active = this.active !== null && this.shown.has(this.active) ? this.shown.get(this.active).row.id : null;
-    setAttributes(this.scroll, { "aria-activedescendant": focused ? active : null });
+    const active = this.scroll.matches(":focus") ? this.shown.get(this.active)?.row.id : null;
+    setAttributes(this.scroll, { "aria-activedescendant": active });
   }
 
   makeRow(key) {
@@ -449,7 +453,7 @@ class TimelineView {
       " ": () => this.active !== null && this.select(this.active),
       Escape: () => {
         this.closed = true;
-        this.hover(null);
+        this.hovered = null;
         this.frames.ask();
       },
     };
