@@ -13,6 +13,7 @@ from nbconvert import HTMLExporter
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 SHOWN = {
+    "02-dashboard": ["Lakeside meadow", "4 agents × 3 prompts", "Conversation as plain output", "Seynod"],
     "03-background-tasks": [
         "background-task-resumed",
         "Three tasks are under way.",

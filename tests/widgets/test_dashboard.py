@@ -27,11 +27,18 @@ from nbmastra.widgets.timeline import Timeline
 from nbmastra.widgets.tool_calls_table import ToolCallsTable
 from nbmastra.widgets.usage_view import UsageView
 from tests.support.feed import engine_tasks
+from tests.support.kernel import Kernel
 from tests.support.mastra import MastraServer
 from tests.widgets.recording_comm import RecordingComm
 from tests.widgets.views import dangers, flat
 
 PATIENCE_S = 20
+COMPLETED = """\
+from IPython.core.completer import provisionalcompleter
+line = "%mastra dashboard "
+with provisionalcompleter():
+    print([one.text for one in get_ipython().Completer.completions(line, len(line))])
+"""
 
 
 def run(text: str = "It is 4.", prompt: str = "2 + 2?") -> MastraModelOutput:
@@ -266,6 +273,24 @@ def test_a_hundred_dashboards_shown_and_closed_leave_nothing_behind(comms: list[
     assert not out.done
     gate.set()
     assert out.wait(PATIENCE_S).status == "success"
+
+
+# --- the magic -------------------------------------------------------------------------------------------------------
+
+
+def test_the_magic_shows_the_dashboard_of_the_kernel_or_of_a_variable(kernel: Kernel) -> None:
+    kernel.run(
+        "%load_ext nbmastra\nfrom nbmastra import demo_agent, compare, Dashboard\nfrom IPython import get_ipython"
+    )
+    kernel.run("out = demo_agent(speed=None).stream('Where?').result().wait()\ntwo = compare(demo_agent(), '?')")
+    for line in ("", "out", "two"):
+        shown = kernel.run(f"%mastra dashboard {line}").of("display_data")
+        assert "application/vnd.jupyter.widget-view+json" in shown[0]["data"]
+        assert "Where?" in shown[1]["data"]["text/html"] or line == "two"
+    assert "['out', 'server', 'two']" in kernel.run(COMPLETED).text
+    cell = kernel.start("%mastra dashboard nothing")
+    assert cell.reply()["evalue"].startswith("%mastra dashboard nothing: there is no such variable")
+    kernel.run("two.stop()")
 
 
 # --- a server --------------------------------------------------------------------------------------------------------
