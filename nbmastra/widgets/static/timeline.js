@@ -230,12 +230,12 @@ class TimelineView {
     this.empty.hidden = lanes > 0;
     this.picture.axis.style.display = lanes ? "" : "none";
     this.scroll.hidden = !lanes;
-    const [words, more] = this.store.facts.untimed
+    const [title, more] = this.store.facts.untimed
       ? ["No times are known", "Nobody knows when things happened in this run."]
       : this.live
         ? ["Nothing has happened yet", "Turns, steps and calls appear here as they begin."]
         : ["Nothing happened", "The run has no turns, steps or calls."];
-    setText(this.empty.firstChild, words);
+    setText(this.empty.firstChild, title);
     setText(this.empty.lastChild, more);
     const facts = [[timeWords(this.now, !this.live), "time", true]];
     if (turns > 1) facts.push([numberWords(turns), "turns"]);
