@@ -26,6 +26,7 @@ def test_tasks_are_listed_followed_and_looked_at(client: MastraClient) -> None:
         assert followed.log.wait_blocking(len(followed.log.items), 10)
     assert not followed.done
     followed.cancel()
+    assert sorted(followed.tasks_df()["status"]) == ["completed", "failed"]
 
     page = client.background_tasks.list(thread="tasks-1").result(10)
     assert (len(page), page.total) == (2, 2)
