@@ -6,7 +6,7 @@ ARGS ?=
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 JS_TESTS = $(wildcard tests/js/*.test.mjs)
 
-.PHONY: demo test check lint setup bench clean
+.PHONY: demo test check lint setup bench torture-tasks clean
 
 demo: .venv/.installed-lab
 	.venv/bin/jupyter lab $(AS_ROOT) --LabApp.default_url=/lab/tree/notebooks/01-quickstart.ipynb $(ARGS)
@@ -30,6 +30,10 @@ setup: .venv/.installed-dev tests/mastra_server/node_modules/.installed
 
 bench: .venv/.installed-dev
 	@set -e; for file in benchmarks/bench_*.py; do echo "== $$file"; $(PY) "$$file"; done
+
+torture-tasks: .venv/.installed-dev
+	$(PY) tests/support/setup_postgres.py
+	$(PY) -m tests.torture $(ARGS)
 
 clean:
 	rm -rf .venv tests/mastra_server/node_modules tests/mastra_server/older/node_modules test-results .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -184,7 +184,7 @@ def local_cluster(workers: int = 2, threads: int = 4) -> Iterator[str]:
         threads_per_worker=threads,
         dashboard_address="127.0.0.1:0",
         host="127.0.0.1",
-        silence_logs=50,
+        silence_logs=60,  # that clients are gone is no news
     )
     try:
         yield cluster.scheduler_address
