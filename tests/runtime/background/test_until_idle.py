@@ -165,7 +165,7 @@ async def test_the_stream_closes_when_no_task_ends_for_too_long_says_so_and_leav
     out.wait(10)
     assert [notice.code for notice in out.state.notices] == ["idle"]
     [task] = (await manager.list()).tasks
-    assert task.status == "running"
+    assert not task.ended  # on a busy machine it may not even have begun
     slow.let_go(manager, "x")
     assert (await manager.wait_for_next(task.id, 10)).result == "x is done"
 
