@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import IPython.core.display_functions
 
+from nbmastra.widgets.document import whole_text
+
 __all__ = ["Placement", "show_bundle"]
 
 _ipython = cast("Any", IPython.core.display_functions)  # has no types
@@ -17,7 +19,12 @@ _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 def show_bundle(bundle: Mapping[str, Any], display_id: str = "") -> None:
     """Put a mime bundle into the current cell."""
-    _ipython.display(dict(bundle), raw=True, display_id=display_id or uuid.uuid4().hex)
+    _ipython.display(_carried(bundle), raw=True, display_id=display_id or uuid.uuid4().hex)
+
+
+def _carried(bundle: Mapping[str, Any]) -> dict[str, Any]:
+    """The bundle without half characters: with one of them, no part of it would reach the page."""
+    return {mime: whole_text(data)[0] if isinstance(data, str) else data for mime, data in bundle.items()}
 
 
 class Placement:
@@ -48,7 +55,7 @@ class Placement:
         JupyterLab does so for what it displayed itself; after a page reload it keeps the view (NOTEBOOK, "Reopened").
         """
         with self._lock:
-            self._final = {**(view or {}), **bundle}
+            self._final = _carried({**(view or {}), **bundle})
             for display_id in self._ids:
                 _ipython.update_display(self._final, raw=True, display_id=display_id)
             return bool(self._ids)

@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 
 from nbmastra.fold import Notice, ReasoningPart, SourcePart, TextPart
 from nbmastra.output import MastraModelOutput
+from nbmastra.widgets.document import whole_text
 from nbmastra.widgets.format import as_json, one_line, seconds, signature
 from nbmastra.widgets.header import agent_name, status_of
 from nbmastra.widgets.icons import look
@@ -26,11 +27,12 @@ def snapshot(out: MastraModelOutput, first: MastraModelOutput | None = None) -> 
     outs = [out]
     while outs[0] is not first and first is not None and outs[0].previous is not None:
         outs.insert(0, outs[0].previous)
-    return {
+    bundle = {
         "text/html": html_snapshot(outs),
         "text/markdown": "\n\n".join(_markdown(outs)) + "\n",
         "text/plain": "\n".join(_plain(outs)),
     }
+    return {mime: whole_text(text)[0] for mime, text in bundle.items()}  # no message could carry half a character
 
 
 def _title(out: MastraModelOutput) -> str:

@@ -88,6 +88,10 @@ ApprovalsView([SimpleNamespace(agent="rider", run_id="r1", calls=[asked], suspen
     "a snapshot of an array": """\
 display(snapshot(run(text(json.dumps({"elements": legs})), schema=list[Leg]).wait()), raw=True)
 """,
+    "tool calls": "nbmastra.ToolCallsTable(finished)",
+    "tasks": "nbmastra.TasksTable(finished)",
+    "a timeline": "nbmastra.Timeline(finished)",
+    "usage": "nbmastra.UsageView(finished)",
     "a comparison of two runs": "diff(finished, run(text('else')).wait())",
 }
 
@@ -100,15 +104,15 @@ NARROW = """() => [...document.querySelectorAll("[data-axe]")].flatMap(el => {
 })"""
 
 
+@pytest.mark.timeout(600)
 def test_axe_finds_nothing_wrong_light_dark_and_narrow(notebook_page: NotebookPage) -> None:
     page = notebook_page.page
     notebook_page.open("axe.ipynb", [SETUP, *WIDGETS.values()])
     notebook_page.command("notebook:run-all-cells")
     notebook_page.wait_done(len(WIDGETS))
     for i, name in enumerate(WIDGETS, 1):
-        shown = notebook_page.outputs(i).last
+        shown = notebook_page.outputs(i).filter(has=page.locator(".nbm, details, table")).first
         shown.scroll_into_view_if_needed()
-        expect(shown.locator(".nbm, details, table").first).to_be_visible()
         shown.evaluate("(el, name) => { el.dataset.axe = name; }", name)
         shown.evaluate("el => el.querySelectorAll('details').forEach(fold => { fold.open = true; })")
     expect(page.locator("[data-axe]")).to_have_count(len(WIDGETS))
