@@ -279,7 +279,10 @@ class TasksTable(RunTable):
     def _wanted(self, record: TaskRecord) -> Iterator[str]:
         if record.status == "suspended":
             yield "resume"
-        yield "cancel" if record.active else "restart"
+        if record.active:
+            yield "cancel"
+        elif record.status != "completed":
+            yield "restart"
 
     def _announce(self, key: str, fields: dict[str, Any], rows: Rows) -> None:
         before, status = rows.get(key, "status"), fields["status"]
