@@ -83,8 +83,8 @@ async def test_a_suspension_in_another_kernel_is_the_run_s_too(
     monkeypatch.setattr(here.manager, "kick", lambda: None)
     watch = await Kernel(make, url, [[say("-")]], review).manager.stream()
     out = await here.agent.stream("go", memory=THREAD)
-    await watch.aclose()
     assert await out.text == "Waiting."
+    await watch.aclose()
     assert types(out).count("tool-call-suspended") == 1
 
 
