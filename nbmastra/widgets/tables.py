@@ -69,8 +69,8 @@ class TableWidget(DataWidget):
 
     @classmethod
     def scripts(cls) -> tuple[str, ...]:
-        """The store of rows, the table, and its rows."""
-        return ("data.js", "table.js", "table_row.js")
+        """The store of rows, the table, its rows, and what one does with it."""
+        return ("data.js", "table.js", "table_row.js", "table_acts.js")
 
     def begin(self, rows: Rows) -> None:
         """What the table opens with."""
