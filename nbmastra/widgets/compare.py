@@ -76,7 +76,7 @@ class CompareView(PlacedWidget):
         self._wake, self._over = anyio.Event(), anyio.Event()
         super().__init__()
         self._unwatch = comparison.watch(self._note)
-        self._start()
+        get_engine().start(self._awake)
 
     # --- drawing ----------------------------------------------------------------------------------------------------
 
@@ -169,14 +169,23 @@ class CompareView(PlacedWidget):
 
     # --- following --------------------------------------------------------------------------------------------------
 
+    async def _awake(self) -> None:
+        self._start()
+
     def _start(self) -> bool:
-        """Draw from now on, if nobody does; not a view that is being closed."""
-        with self._lock:
-            if self.comm is None or (self._job is not None and not self._job.done):
-                return False
-            self.ended.clear()
-            self._job = get_engine().start(self._pump)
-            return True
+        """Draw from now on, if nobody does; not a view that is closed. On the engine's loop only, so without a lock:
+
+        who held one while the engine is asked to start something would wait for a loop that waits for the lock.
+        """
+        if self.comm is None or (self._job is not None and not self._job.done):
+            return False
+        self.ended.clear()
+        self._job = get_engine().start(self._pump)
+        return True
+
+    def _halt(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
 
     def _note(self, cell: Cell) -> None:
         self._changed.add(cell)
@@ -214,8 +223,7 @@ class CompareView(PlacedWidget):
         """Remove the view from every display and stop drawing; the runs go on."""
         self._unwatch()
         super().close()
-        if self._job is not None:
-            self._job.cancel()
+        get_engine().call_soon(self._halt)
 
 
 class _CellView:

@@ -343,6 +343,8 @@ class View {
 
   // A key clicks the button that names it, wherever in the widget it is pressed but where it means something else.
   onKey(event) {
+    const breaks = event.key === "Enter" && event.shiftKey && !event.isComposing;
+    if (breaks && event.target.localName === "textarea" && this.ids.has(event.target)) return this.breakLine(event);
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.isComposing) return;
     const { target, key } = event;
     if (this.onFieldKey(event)) return;
@@ -368,6 +370,15 @@ class View {
       if (own !== undefined && this.node(own).a["data-nbm-act"] === act && !button.disabled) button.click();
     }
     return true;
+  }
+
+  // JupyterLab takes the line break of Shift+Enter away from every field within a cell: it is put there here.
+  breakLine(event) {
+    const { target } = event;
+    event.preventDefault();
+    event.stopPropagation();
+    target.setRangeText("\n", target.selectionStart, target.selectionEnd, "end");
+    target.dispatchEvent(new InputEvent("input", { bubbles: true }));
   }
 
   onSubmit(event) {
