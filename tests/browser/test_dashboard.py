@@ -1,4 +1,4 @@
-"""Dashboard and Chat in a real JupyterLab: live, acted on while a cell blocks, read by axe, saved."""
+"""Dashboard, compare and Chat in a real JupyterLab: live, acted on while a cell blocks, read by axe, saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 AGENTS = """\
 import threading
 import pandas as pd
-from nbmastra import Agent, Chat, Dashboard, tool
+from nbmastra import Agent, Chat, Dashboard, compare, tool
 from nbmastra.runtime import Memory
 from nbmastra.testing import ScriptedModel, call, fail, say, usage
 
@@ -53,6 +53,12 @@ table = pd.DataFrame({"name": ["a", "b"], "km": [1, 2]})
 model = ScriptedModel([[say("It is **4**. " * 30), usage(10, 5)]], delay_s=0.005)
 chat = Chat(Agent("helper", model=model, memory=Memory("sqlite://")), thread="t1", suggestions=["Rain in Dieppe?"])
 chat
+"""
+COMPARE = """\
+comparison = compare([quick, booker, bad, waiter], ["2 + 2?", "Book."], limit=8)
+display(comparison)
+comparison.wait()
+print([cell.status for cell in comparison.cells])
 """
 
 
@@ -146,3 +152,21 @@ def test_chat_is_used_by_keyboard(notebook_page: NotebookPage) -> None:
     check(notebook_page, ".nbm-chat")
     notebook_page.run(2)
     expect(notebook_page.outputs(2)).to_have_text(["3\n"])  # what was edited was taken back from memory
+
+
+def test_a_comparison_is_answered_and_stopped_while_its_cell_blocks(notebook_page: NotebookPage) -> None:
+    notebook_page.open("compare.ipynb", [AGENTS, COMPARE])
+    notebook_page.run(0)
+    notebook_page.start(1)
+    matrix = notebook_page.cell(1).locator(".nbm-compare")
+    expect(button(matrix, "Approve book")).to_have_count(2)
+    button(matrix, "Approve book").first.click()
+    expect(matrix.locator(".nbm-matrix__text").nth(1)).to_have_text("Booked two seats.")
+    check(notebook_page, ".nbm-compare")
+    button(matrix, "Stop all running and queued runs").click()
+    notebook_page.wait_done(1)
+    expect(notebook_page.outputs(1).last).to_contain_text("'cancelled'")
+    button(matrix, "Approve book").click()
+    expect(matrix).to_have_count(0)
+    expect(notebook_page.outputs(1).first).to_contain_text("4 of 8 completed")
+    assert "<table" in notebook_page.save().cells[1].outputs[0].data["text/html"]
