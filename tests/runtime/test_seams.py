@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from nbmastra.runtime import Agent, Extension, Tripwire
-from nbmastra.runtime import agent as agent_module
+from nbmastra.runtime import Agent, Extension, Tripwire, making
 from nbmastra.testing import ScriptedModel, call, call_raw, say
 from nbmastra.tools import Tool, ToolContext, as_tool, tool
 from tests.runtime.agents import weather
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("nothing_stays_behind")
 
 def extended(monkeypatch: pytest.MonkeyPatch, *extensions: Extension, **options: Any) -> Agent:
     """An agent whose runs these take part in."""
-    monkeypatch.setattr(agent_module, "make_extensions", lambda agent, options: list(extensions))
+    monkeypatch.setattr(making, "make_extensions", lambda agent, options: list(extensions))
     script = [[say("Let me look."), call("chatty")], [say("It is 21.")]]
 
     @tool
