@@ -15,7 +15,7 @@ NO_TESTS = 5
 
 
 def main(arguments: list[str]) -> int:
-    command = [sys.executable, "-m", "pytest", *arguments, "-m"]
+    command = [sys.executable, "-u", "-m", "pytest", *arguments, "-m"]
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as told:
         browser = subprocess.Popen(
