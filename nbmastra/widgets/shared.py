@@ -132,18 +132,20 @@ class SharedWidget(anywidget.AnyWidget):
             return
         message = cast("dict[str, Any]", content)
         name, node = message.get("act"), message.get("node")
-        if name == "sync" or (name == "seen" and message.get("seq") != self._seq):
-            self._boots -= 1  # a page that missed something, not a new one
-            self.send_state("_boot")  # pyright: ignore[reportUnknownMemberType]
-        elif name == "gone":
-            self.on_gone()
-        elif name == "back":
-            self.on_back()
-        elif isinstance(name, str) and isinstance(node, str):
+        if isinstance(name, str) and isinstance(
+            node, str
+        ):  # first: an act may be called as the page's own messages are
             arg = message.get("arg")
             act = Act(name, arg if isinstance(arg, str) else "", _values(message.get("values")), node)
             if self.accept(act):
                 self.on_act(act)
+        elif name == "sync" or (name == "seen" and message.get("seq") != self._seq):
+            self._boots -= 1  # a page that missed something, not a new one
+            self.send_state("_boot")  # pyright: ignore[reportUnknownMemberType]
+        elif name == "gone":
+            self.on_gone()
+        elif name == "returned":
+            self.on_back()
 
 
 def _values(fields: Any) -> dict[str, str | bool]:

@@ -96,12 +96,15 @@ display(snapshot(run(text(json.dumps({"elements": legs})), schema=list[Leg]).wai
 }
 
 
-NARROW = """() => [...document.querySelectorAll("[data-axe]")].flatMap(el => {
-    el.style.flex = "none";
-    el.style.width = "320px";
+NARROW = """async () => {
+  const shown = [...document.querySelectorAll("[data-axe]")];
+  for (const el of shown) Object.assign(el.style, { flex: "none", width: "320px" });
+  for (let frame = 0; frame < 5; frame++) await new Promise(requestAnimationFrame);  // some draw themselves again
+  return shown.flatMap(el => {
     const box = el.querySelector(".nbm") ?? el;
     return box.scrollWidth > box.clientWidth + 1 ? [`${el.dataset.axe}: ${box.scrollWidth} px wide`] : [];
-})"""
+  });
+}"""
 
 
 @pytest.mark.timeout(600)

@@ -246,7 +246,7 @@ def test_a_view_that_the_page_removed_is_freed_unless_it_is_shown_again(
     chat = Chat(Agent("helper", model=scripted()))
     view = chat.view()
     view._handle_custom_msg({"act": "gone"}, [])
-    view._handle_custom_msg({"act": "back"}, [])
+    view._handle_custom_msg({"act": "returned"}, [])
     assert view.standing._going is None
     monkeypatch.setattr(view.standing, "grace_s", 0)
     view._handle_custom_msg({"act": "gone"}, [])

@@ -125,6 +125,15 @@ def test_a_button_acts_once_however_often_and_wherever_it_is_clicked() -> None:
     assert [act.name for act in widget.acts].count("stop") == 2
 
 
+@pytest.mark.parametrize("name", ["sync", "seen", "gone", "returned"])
+def test_an_act_may_be_called_as_the_pages_own_messages_are(name: str) -> None:
+    widget = Clicks()
+    with widget.frame() as doc:
+        button = doc.add(tag="button", text="X", attrs={"data-nbm-act": name})
+    click(widget, act=name, node=button)
+    assert [act.name for act in widget.acts] == [name]
+
+
 @pytest.mark.parametrize(
     "content",
     [

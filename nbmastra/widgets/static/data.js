@@ -36,7 +36,7 @@ class Store {
   }
 
   show(view) {
-    if (this.gone) this.model.send({ act: "back" });
+    if (this.gone) this.model.send({ act: "returned" });
     this.gone = false;
     this.views.add(view);
     return () => this.remove(view);

@@ -157,7 +157,7 @@ class View {
     el.addEventListener("keydown", (event) => this.onKey(event), listen);
     el.addEventListener("submit", (event) => this.onSubmit(event), listen);
     el.addEventListener("toggle", (event) => this.onToggle(event), { ...listen, capture: true });
-    if (store.gone) model.send({ act: "back" }); // the cell was moved, say
+    if (store.gone) model.send({ act: "returned" }); // the cell was moved, say
     store.gone = false;
     store.views.add(this);
     this.rebuild();
