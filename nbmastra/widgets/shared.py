@@ -132,9 +132,7 @@ class SharedWidget(anywidget.AnyWidget):
             return
         message = cast("dict[str, Any]", content)
         name, node = message.get("act"), message.get("node")
-        if isinstance(name, str) and isinstance(
-            node, str
-        ):  # first: an act may be called as the page's own messages are
+        if isinstance(name, str) and isinstance(node, str):  # first: an act may have any name
             arg = message.get("arg")
             act = Act(name, arg if isinstance(arg, str) else "", _values(message.get("values")), node)
             if self.accept(act):
