@@ -95,8 +95,8 @@ def test_in_a_kernel_it_is_a_table(kernel: Kernel, mastra_server: MastraServer, 
     while not client.traces().result(10):
         pass  # servers write spans some seconds late
     shown = kernel.run("%mastra history tools --last 1h -o h")
-    [table] = shown.of("display_data")
-    assert "<table" in table["data"]["text/html"]
+    # A slow server has a progress bar beside it.
+    [table] = [one for one in shown.of("display_data") if "<table" in one["data"].get("text/html", "")]
     assert "tools" in table["data"]["text/plain"]
     assert "h has them: h.runs_df()" in shown.text
     assert json.loads(kernel.run("print(len(h.tool_calls_df()) % 2)").text) == 0

