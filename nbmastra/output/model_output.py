@@ -372,6 +372,13 @@ class MastraModelOutput(RunValues, FrameMethods):
             callback(after)
         return lambda: self._forget(self._next_callbacks, callback)
 
+    def chain(self, first: MastraModelOutput | None = None) -> list[MastraModelOutput]:
+        """The outputs that led here by answers, from `first` or the very first, to this one."""
+        outs: list[MastraModelOutput] = [self]
+        while outs[-1] is not first and outs[-1].previous is not None:
+            outs.append(outs[-1].previous)
+        return outs[::-1]
+
     @property
     def waiting(self) -> list[ToolCall | WorkflowStep]:
         """The calls that wait for an approval or for data and weren't answered yet."""

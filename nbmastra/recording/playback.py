@@ -117,6 +117,11 @@ class Playback:
         with self._change():
             self._speed = _checked_speed(speed)
 
+    @property
+    def rate(self) -> float:
+        """How fast time passes on the screen: 0 while it stands still, 1 where all that is left comes at once."""
+        return 0.0 if self._paused or self.at_end else self._speed or 1.0
+
     # --- what is done ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:

@@ -14,7 +14,8 @@ from nbmastra.widgets.document import Document
 from nbmastra.widgets.format import one_line, signature
 from nbmastra.widgets.header import status_of
 from nbmastra.widgets.icons import icon, look
-from nbmastra.widgets.live import Act, LiveWidget
+from nbmastra.widgets.live import Act
+from nbmastra.widgets.placed import ActingWidget
 
 __all__ = ["ApprovalsView", "WaitingCall", "WaitingRun"]
 
@@ -51,13 +52,12 @@ class WaitingRun(Protocol):
     def resume(self, data: Any, *, tool_call_id: str | None = None) -> Awaitable[MastraModelOutput]: ...
 
 
-class ApprovalsView(LiveWidget):
+class ApprovalsView(ActingWidget):
     """One row per waiting call, with the buttons that answer it; `outs` are the outputs that went on."""
 
     def __init__(self, runs: Sequence[WaitingRun]) -> None:
         self.runs = list(runs)
         self.outs: list[MastraModelOutput] = []
-        self._acts: dict[str, Callable[[Act], None]] = {}
         super().__init__()
 
     def begin(self, doc: Document) -> None:
@@ -70,19 +70,6 @@ class ApprovalsView(LiveWidget):
         for run in self.runs:
             for call in run.calls:
                 _Row(self, doc, body, run, call)
-
-    def on(self, node: str, act: Callable[[Act], None]) -> None:
-        """What a button does."""
-        self._acts[node] = act
-
-    def on_act(self, act: Act) -> None:
-        """Hand a click over to the engine's loop."""
-        get_engine().start(self._perform, act)
-
-    async def _perform(self, act: Act) -> None:
-        perform = self._acts.get(act.node)
-        if perform is not None:
-            perform(act)
 
 
 class _Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -24,8 +23,9 @@ from nbmastra.widgets.format import number, one_line
 from nbmastra.widgets.header import cost, status_of
 from nbmastra.widgets.icons import CLIP, SEND, STOP, look
 from nbmastra.widgets.live import Act
-from nbmastra.widgets.pacing import Pacer
+from nbmastra.widgets.pacing import draw_run
 from nbmastra.widgets.placed import ActingWidget, Standing
+from nbmastra.widgets.shared import while_open
 
 __all__ = ["Chat", "ChatView"]
 
@@ -65,15 +65,8 @@ class ChatView(ActingWidget):
         self._drawn: MastraModelOutput | None = None
         self._job: Job[None] | None = None
         super().__init__()
-        here = weakref.ref(self)
-
-        def told() -> None:
-            view = here()
-            if view is not None:
-                get_engine().start(view.sync)
-
-        self._unwatch = chat.watch(told)
-        told()
+        self._unwatch = chat.watch(while_open(self._wake))
+        self._wake()
 
     # --- drawing ----------------------------------------------------------------------------------------------------
 
@@ -116,6 +109,9 @@ class ChatView(ActingWidget):
         button = self.doc.add(parent, "button", cls, html=html, attrs=attrs)
         self.on(button, do)
         return button
+
+    def _wake(self, *_: object) -> None:
+        get_engine().start(self.sync)
 
     async def sync(self) -> None:
         """Show the conversation as it is; on the engine's loop."""
@@ -195,28 +191,10 @@ class ChatView(ActingWidget):
             self._job = get_engine().start(self._pump, out)
 
     async def _pump(self, out: MastraModelOutput) -> None:
-        seen = 0
-        over = anyio.Event()
-        out.on_done(over.set)
-
-        async def news() -> bool:
-            nonlocal seen
-            if seen:
-                await out.log.wait(seen)
-            closed, seen = out.log.closed, max(1, len(out.log.items))
-            return not closed
-
-        await Pacer(lambda: self._draw(out), news, over.wait).pump()
+        await draw_run(out, lambda: self._draw(out))
         self.standing.renew()
         if out.status == "suspended":
-            here = weakref.ref(self)
-
-            def goes_on(_after: MastraModelOutput) -> None:
-                view = here()
-                if view is not None:
-                    get_engine().start(view.sync)
-
-            out.on_next(goes_on)
+            out.on_next(while_open(self._wake))
 
     # --- acts, on the engine's loop ----------------------------------------------------------------------------------
 

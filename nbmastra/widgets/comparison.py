@@ -58,10 +58,7 @@ class Cell:
     @property
     def chain(self) -> list[MastraModelOutput]:
         """The run and those it goes on from, oldest first."""
-        outs = [] if self.out is None else [self.out]
-        while outs and outs[0].previous is not None:
-            outs.insert(0, outs[0].previous)
-        return outs
+        return [] if self.out is None else self.out.chain()
 
     @property
     def tokens(self) -> int | None:

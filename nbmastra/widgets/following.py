@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
-
-import anyio
 
 from nbmastra.engine import Job, get_engine
 from nbmastra.output import MastraModelOutput
@@ -17,19 +13,18 @@ from nbmastra.recording import ReplayedOutput
 from nbmastra.widgets.data import DataWidget, Rows
 from nbmastra.widgets.header import agent_name, status_of
 from nbmastra.widgets.icons import look
-from nbmastra.widgets.pacing import Pacer
+from nbmastra.widgets.pacing import draw_run
+from nbmastra.widgets.placed import GivesWay, folded
 from nbmastra.widgets.placement import Placement, widget_view
+from nbmastra.widgets.shared import while_open
 
 __all__ = ["FollowingWidget"]
 
 _log = logging.getLogger(__name__)
 _UNSAVED = "The page was loaded again during this run: show this in a cell to keep it in the notebook."
-_MAX_LEAVING = 20
-_leaving: deque[FollowingWidget] = deque()
-"""Views that plain output has replaced, oldest first; where no page says that they are gone, they are bounded."""
 
 
-class FollowingWidget(DataWidget):
+class FollowingWidget(GivesWay, DataWidget):
     """Subclasses override `restart`, `leg` and `draw`, which are called on one thread at a time, and `snapshot_of`.
 
     Shown in a cell while the run goes on, it is replaced by plain output at its end, and freed; of a run that is over
@@ -49,13 +44,13 @@ class FollowingWidget(DataWidget):
         self._placement = Placement()
         self._below = Placement()
         self._fold = Placement()
-        self._replaced = False
         self._listens: list[Callable[[], None]] = []
         """What ends its listening to the run, for when it is closed before the run is over."""
         whole = out.done
         super().__init__()
         if isinstance(out, ReplayedOutput):
-            self._watch_replay(out)
+            self._playback = out.playback
+            self._listens.append(out.playback.on_change(while_open(self._move)))
         if whole:
             with self.change() as rows:
                 self._draw(rows)
@@ -93,10 +88,7 @@ class FollowingWidget(DataWidget):
     @property
     def outs(self) -> list[MastraModelOutput]:
         """The outputs that it follows, from the first to the newest."""
-        outs = [self.out]
-        while outs[0] is not self.first and outs[0].previous is not None:
-            outs.insert(0, outs[0].previous)
-        return outs
+        return self.out.chain(self.first)
 
     @property
     def elapsed_s(self) -> float:
@@ -109,7 +101,7 @@ class FollowingWidget(DataWidget):
         """What it opens with; a finished run is drawn right after."""
         out = self.out
         if isinstance(out, ReplayedOutput):
-            rows.pace(self._rate, lambda: out.playback.position_s)
+            rows.pace(out.playback.rate, lambda: out.playback.position_s)
         self.restart(rows)
         self.leg(out, 0.0)
         self._facts(rows)
@@ -136,21 +128,7 @@ class FollowingWidget(DataWidget):
         self._job = get_engine().start(self._pump)
 
     async def _pump(self) -> None:
-        out, seen = self.out, 0
-        over = anyio.Event()
-        forget = out.on_done(over.set)
-
-        async def news() -> bool:
-            nonlocal seen
-            if seen:
-                await out.log.wait(seen)
-            closed, seen = out.log.closed, max(1, len(out.log.items))
-            return not closed
-
-        try:
-            await Pacer(self._frame, news, over.wait, interval=self.interval_s).pump()
-        finally:
-            forget()
+        await draw_run(self.out, self._frame, interval=self.interval_s)
         self._watch_next()
 
     def _frame(self) -> None:
@@ -168,21 +146,16 @@ class FollowingWidget(DataWidget):
             waits = bool(self.out.waiting and self.out.control.can)
             self._placement.replace(self.final(), widget_view(self) if waits else None)
             if not waits:
-                self._give_way()
+                self.give_way()
         except Exception:
             _log.exception("the view could not be replaced by its snapshot")
         finally:
             self.ended.set()
 
-    def _give_way(self) -> None:
-        """Close when the page says that the view is gone: one that was closed or loaded again may still need it."""
-        self._replaced = True
-        if self.reloaded:
-            with self.change() as rows:
-                rows.facts(remark=_UNSAVED)
-        _leaving.append(self)
-        if len(_leaving) > _MAX_LEAVING:
-            _leaving.popleft().close()
+    def remark_unsaved(self) -> None:
+        """Say so below the run."""
+        with self.change() as rows:
+            rows.facts(remark=_UNSAVED)
 
     # --- the chain --------------------------------------------------------------------------------------------------
 
@@ -192,14 +165,7 @@ class FollowingWidget(DataWidget):
             return
         if self.out.status != "suspended":
             return
-        here = weakref.ref(self)  # a suspended run may live long, the view need not
-
-        def follow(out: MastraModelOutput) -> None:
-            view = here()
-            if view is not None and view.comm is not None:
-                view._follow(out)
-
-        self._listens.append(self.out.on_next(follow))
+        self._listens.append(self.out.on_next(while_open(self._follow)))  # it may wait long, the view need not
 
     def _follow(self, out: MastraModelOutput) -> None:
         with self.change():
@@ -213,25 +179,9 @@ class FollowingWidget(DataWidget):
 
     # --- a replay ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _rate(self) -> float:
-        player = self.out.playback if isinstance(self.out, ReplayedOutput) else None
-        if player is None:
-            return 1.0
-        return 0.0 if player.paused or player.at_end else player.speed or 1.0
-
-    def _watch_replay(self, out: ReplayedOutput) -> None:
-        here = weakref.ref(self)
-
-        def moved() -> None:
-            view = here()
-            if view is not None and view.comm is not None:
-                view._move(out.playback.out)
-
-        self._listens.append(out.playback.on_change(moved))
-
-    def _move(self, out: ReplayedOutput) -> None:
+    def _move(self) -> None:
         """The replay is in another place, or has another pace; on the engine's loop."""
+        out = self._playback.out
         back = out is not self.out
         with self.change() as rows:
             if back:
@@ -240,7 +190,7 @@ class FollowingWidget(DataWidget):
                 self.out = self.first = out
                 self.restart(rows)
                 self.leg(out, 0.0)
-            rows.pace(self._rate)
+            rows.pace(self._playback.rate)
             self._draw(rows)
         if back:
             self.ended.clear()
@@ -254,7 +204,7 @@ class FollowingWidget(DataWidget):
             self._below.add(widget_view(self), repr(self))
             self._fold.add(self._folded(), repr(self))
         elif not self._placement.add(widget_view(self), repr(self)):
-            self._give_way()  # the run ended in between: its plain output is shown already
+            self.give_way()  # the run ended in between: its plain output is shown already
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """The live view, and beside it plain output for those who have no kernel."""
@@ -263,22 +213,9 @@ class FollowingWidget(DataWidget):
         return {**view, **self.snapshot()}, {}
 
     def _folded(self) -> dict[str, str]:
-        """The plain output, folded: what a notebook without its kernel still shows."""
         out = self.out
         bundle = self.snapshot_of([out.playback.whole()] if isinstance(out, ReplayedOutput) else self.outs)
-        summary = f'<summary style="cursor:pointer;padding:4px 0">{self.what} as plain output</summary>'
-        html = f'<details style="font-size:13px">{summary}{bundle["text/html"]}</details>'
-        return {**bundle, "text/html": html}
-
-    def on_gone(self) -> None:
-        """The page removed the view; if the snapshot stands in its place, it is no longer needed."""
-        if self._replaced:
-            get_engine().start(self._leave)
-
-    async def _leave(self) -> None:
-        if self in _leaving:
-            _leaving.remove(self)
-        self.close()
+        return folded(self.what, bundle)
 
     def close(self) -> None:
         """Leave plain output in its place, and free it; the run goes on."""
@@ -288,7 +225,7 @@ class FollowingWidget(DataWidget):
         listens = getattr(self, "_listens", [])  # there are none if its making was refused
         while listens:
             listens.pop()()
-        if self.comm is not None and not self._replaced:
+        if self.comm is not None and not self.replaced:
             for placement in (self._placement, self._below):
                 if placement.shown:
                     placement.replace(self.snapshot())

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from nbmastra.engine import get_engine
 from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.output import Answer, MastraModelOutput
 from nbmastra.widgets.document import Document
 from nbmastra.widgets.live import Act
 from nbmastra.widgets.parts import PartsView
-from nbmastra.widgets.stage import Answering
+from nbmastra.widgets.stage import Answering, Frames, send_answer
 
 __all__ = ["Host", "InlineRun"]
 
 
-class Host(Protocol):
+class Host(Frames, Protocol):
     """The widget that the run is drawn in."""
 
     doc: Document
-
-    def frame(self) -> AbstractContextManager[Document]:
-        """Change the document; sent as one message at the end."""
-        ...
 
     def on(self, node: str, act: Callable[[Act], None]) -> None:
         """What a control does; called on the engine's loop, inside of a frame."""
@@ -89,20 +83,4 @@ class InlineRun:
         self, call: ToolCall | WorkflowStep, answer: Answer, question: Answering, *, reason: str = "", data: Any = None
     ) -> None:
         """Send an answer to the run's source; the question is told what became of it."""
-        get_engine().start(self._answer, call.tool_call_id, answer, question, reason, data)
-
-    async def _answer(self, call_id: str, answer: Answer, question: Answering, reason: str, data: Any) -> None:
-        out = self.out
-        try:
-            if answer == "approve":
-                await out.approve(call_id)
-            elif answer == "decline":
-                await out.decline(call_id, reason=reason or None)
-            else:
-                await out.resume(data, tool_call_id=call_id)
-        except Exception as error:  # whatever the source says: nothing ends silently, and one may try again
-            with self._host.frame():
-                question.failed(str(error) or type(error).__name__)
-        else:
-            with self._host.frame():
-                question.sent("Answered; the run goes on.")
+        send_answer(self._host, self.out, call, answer, question, reason=reason, data=data)

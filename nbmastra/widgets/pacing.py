@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-__all__ = ["Pacer"]
+from nbmastra.output import MastraModelOutput
+
+__all__ = ["Pacer", "draw_run"]
 
 # What is drawn grows with the pause before it: on a machine that is too busy, each pause would be longer still.
 _LONGEST_PAUSE_S = 0.5
@@ -49,3 +51,21 @@ class Pacer:
         """Wait, but not beyond the end."""
         with anyio.move_on_after(seconds):
             await self._over()
+
+
+async def draw_run(out: MastraModelOutput, draw: Callable[[], object], *, interval: float = 0.05) -> None:
+    """Draw what comes of a run, from what is there on, until it is over; the last frame shows all of it."""
+    over, seen = anyio.Event(), 0
+    forget = out.on_done(over.set)
+
+    async def news() -> bool:
+        nonlocal seen
+        if seen:
+            await out.log.wait(seen)
+        closed, seen = out.log.closed, max(1, len(out.log.items))
+        return not closed
+
+    try:
+        await Pacer(draw, news, over.wait, interval=interval).pump()
+    finally:
+        forget()

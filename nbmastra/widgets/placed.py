@@ -1,4 +1,4 @@
-"""Live views in cells: `PlacedWidget` stands until plain output takes its place, `Standing` keeps what stays."""
+"""Live views in cells: `GivesWay` and `PlacedWidget` leave for plain output, `Standing` keeps what stays."""
 
 from __future__ import annotations
 
@@ -9,13 +9,44 @@ import anyio
 
 from nbmastra.engine import Job, get_engine
 from nbmastra.widgets.live import Act, LiveWidget
+from nbmastra.widgets.markdown import escape
 from nbmastra.widgets.placement import Placement, widget_view
+from nbmastra.widgets.shared import SharedWidget
 
-__all__ = ["ActingWidget", "PlacedWidget", "Standing"]
+__all__ = ["ActingWidget", "GivesWay", "PlacedWidget", "Standing", "folded"]
 
 _MAX_LEAVING = 20
-_leaving: deque[PlacedWidget] = deque()
+_leaving: deque[GivesWay] = deque()
 """Views that plain output has replaced, oldest first; where no page says that they are gone, they are bounded."""
+
+
+class GivesWay(SharedWidget):
+    """A view that is freed when plain output has taken its place and the page says that it is gone."""
+
+    replaced = False
+
+    def give_way(self) -> None:
+        """Plain output has taken its place: one that was closed or loaded again may still need it, for a while."""
+        self.replaced = True
+        if self.reloaded:
+            self.remark_unsaved()
+        _leaving.append(self)
+        if len(_leaving) > _MAX_LEAVING:
+            _leaving.popleft().close()
+
+    def remark_unsaved(self) -> None:
+        """Say in it that the notebook won't keep its result: JupyterLab replaces nothing that it has loaded again."""
+
+    def on_gone(self) -> None:
+        """The page removed it; if plain output stands in its place, it is no longer needed."""
+        if self.replaced:
+            get_engine().start(self.leave)
+
+    async def leave(self) -> None:
+        """Close it, wherever it waits for that."""
+        if self in _leaving:
+            _leaving.remove(self)
+        self.close()
 
 
 class ActingWidget(LiveWidget):
@@ -45,40 +76,30 @@ class ActingWidget(LiveWidget):
         super().close()
 
 
-class PlacedWidget(ActingWidget):
+class PlacedWidget(GivesWay, ActingWidget):
     """A view that plain output replaces when all is over."""
 
     def __init__(self) -> None:
         self._placement = Placement()
-        self._replaced = False
         super().__init__()
 
     def place(self, words: str) -> None:
         """Show it in the current cell, or what has replaced it by now."""
         if not self._placement.add(widget_view(self), words):
-            self._give_way()
+            self.give_way()
 
     def replace(self, bundle: Mapping[str, str], *, stays: bool = False) -> None:
         """Put plain output in its place, or beside it where it stays, because one may still act on it."""
         if self._placement.replace(bundle, widget_view(self) if stays else None) and not stays:
-            self._give_way()
+            self.give_way()
 
-    def _give_way(self) -> None:
-        """Close when the page says that it is gone: one that was closed or loaded again may still need it."""
-        self._replaced = True
-        _leaving.append(self)
-        if len(_leaving) > _MAX_LEAVING:
-            _leaving.popleft().close()
 
-    def on_gone(self) -> None:
-        """The page removed it; if plain output stands in its place, it is no longer needed."""
-        if self._replaced:
-            get_engine().start(self._leave)
-
-    async def _leave(self) -> None:
-        if self in _leaving:
-            _leaving.remove(self)
-        self.close()
+def folded(what: str, bundle: Mapping[str, str], facts: str = "") -> dict[str, str]:
+    """Plain output below a live view, folded: what a notebook without its kernel still shows."""
+    beside = f' <span style="opacity:.8">{escape(facts)}</span>' if facts else ""
+    summary = f'<summary style="cursor:pointer;padding:4px 0">{escape(what)} as plain output{beside}</summary>'
+    html = f'<details style="font-size:13px">{summary}{bundle["text/html"]}</details>'
+    return {**bundle, "text/html": html}
 
 
 class Standing:
@@ -106,10 +127,7 @@ class Standing:
             self._fold.replace(self._folded())
 
     def _folded(self) -> dict[str, str]:
-        bundle = self._bundle()
-        summary = f'<summary style="cursor:pointer;padding:4px 0">{self._what} as plain output</summary>'
-        html = f'<details style="font-size:13px">{summary}{bundle["text/html"]}</details>'
-        return {**bundle, "text/html": html}
+        return folded(self._what, self._bundle())
 
     def gone(self) -> None:
         """The page has removed it."""

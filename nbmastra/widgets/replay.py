@@ -18,7 +18,7 @@ from nbmastra.widgets.format import number, one_line, seconds
 from nbmastra.widgets.header import agent_name, status_of
 from nbmastra.widgets.icons import AGAIN, BACK, FORWARD, PAUSE, PLAY, look
 from nbmastra.widgets.live import Act
-from nbmastra.widgets.markdown import escape
+from nbmastra.widgets.placed import folded
 from nbmastra.widgets.placement import show_bundle, widget_view
 from nbmastra.widgets.run_view import RunView
 from nbmastra.widgets.snapshot import snapshot
@@ -174,10 +174,7 @@ class Replay(RunView):
         """The whole run as plain output, folded: what a notebook without its kernel still shows."""
         bundle = snapshot(whole := self.playback.whole())
         facts = f"{agent_name(whole)}, {look(status_of(whole)).word.lower()}, {seconds(whole.elapsed_s)}"
-        words = f'The whole run as plain output <span style="opacity:.8">{escape(facts)}</span>'
-        summary = f'<summary style="cursor:pointer;padding:4px 0">{words}</summary>'
-        html = f'<details style="font-size:13px">{summary}{bundle["text/html"]}</details>'
-        return {**bundle, "text/html": html}
+        return folded("The whole run", bundle, facts)
 
     def __repr__(self) -> str:
         player = self.playback

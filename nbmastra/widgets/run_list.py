@@ -115,9 +115,7 @@ class RunList:
 
     def add(self, out: MastraModelOutput) -> None:
         """List a run; what goes on from one that is listed is that one, and a second time changes nothing."""
-        first = out
-        while first.previous is not None:
-            first = first.previous
+        first = out.chain()[0]
         if first.stream_id in self._known or out.stream_id in self._known:
             return
         self._known |= {first.stream_id, out.stream_id}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,9 +13,10 @@ from nbmastra.fold import ToolCall, WorkflowStep
 from nbmastra.output import MastraModelOutput
 from nbmastra.recording import ReplayedOutput
 from nbmastra.widgets.data import Rows
-from nbmastra.widgets.pacing import Pacer
+from nbmastra.widgets.pacing import draw_run
 from nbmastra.widgets.questions import form_data, simple_fields
-from nbmastra.widgets.shared import Act
+from nbmastra.widgets.shared import Act, while_open
+from nbmastra.widgets.stage import give_answer
 from nbmastra.widgets.tables import TableWidget
 
 __all__ = ["RunTable", "resume_data"]
@@ -26,17 +27,19 @@ class RunTable(TableWidget):
 
     def __init__(self, out: MastraModelOutput) -> None:
         self.out = self.first = out
+        self._forget_replay: Callable[[], None] | None = None
         super().__init__()
         self.stays = out.done and out.next is None and not (out.waiting and out.control.can)
         if isinstance(out, ReplayedOutput):
-            self._watch_replay(out)
+            self._playback = out.playback
+            self._forget_replay = out.playback.on_change(while_open(self._move))
 
     def begin(self, rows: Rows) -> None:
         """What the table opens with."""
         super().begin(rows)
         out = self.out
         if isinstance(out, ReplayedOutput):
-            rows.pace(_rate(out), lambda: out.playback.position_s)
+            rows.pace(out.playback.rate, lambda: out.playback.position_s)
 
     def _update(self, rows: Rows) -> None:
         """Show what is new."""
@@ -48,27 +51,11 @@ class RunTable(TableWidget):
 
     async def _pump(self) -> None:
         while True:
-            await self._follow(self.out)
+            await draw_run(self.out, self.draw)
             after = await self._next()
             if after is None:
                 return
             self.out = after
-
-    async def _follow(self, out: MastraModelOutput) -> None:
-        over, seen = anyio.Event(), 0
-        forget = out.on_done(over.set)
-
-        async def news() -> bool:
-            nonlocal seen
-            if seen:
-                await out.log.wait(seen)
-            closed, seen = out.log.closed, max(1, len(out.log.items))
-            return not closed
-
-        try:
-            await Pacer(self.draw, news, over.wait).pump()
-        finally:
-            forget()
 
     async def _next(self) -> MastraModelOutput | None:
         """The output that goes on, if this one waits for an answer; None if all is over."""
@@ -106,29 +93,18 @@ class RunTable(TableWidget):
 
     async def answer(self, out: MastraModelOutput, call: ToolCall | WorkflowStep, act: Act) -> None:
         """Approve, decline or resume a call that waits. Raises ValueError for values that don't fit, ControlError."""
-        if act.name == "approve":
-            await out.approve(call.tool_call_id)
-        elif act.name == "decline":
-            await out.decline(call.tool_call_id, reason=str(act.values.get("reason") or "") or None)
-        elif act.name == "resume":
-            await out.resume(resume_data(call.resume_schema, act), tool_call_id=call.tool_call_id)
+        if act.name == "resume":
+            await give_answer(out, call, "resume", data=resume_data(call.resume_schema, act))
+        elif act.name == "approve" or act.name == "decline":
+            await give_answer(out, call, act.name, reason=str(act.values.get("reason") or ""))
 
     # --- a replay ---------------------------------------------------------------------------------------------------
 
-    def _watch_replay(self, out: ReplayedOutput) -> None:
-        here = weakref.ref(self)
-
-        def moved() -> None:
-            table = here()
-            if table is not None and table.comm is not None:
-                table._move(out.playback.out)
-
-        out.playback.on_change(moved)
-
-    def _move(self, out: ReplayedOutput) -> None:
+    def _move(self) -> None:
         """The replay is in another place, or has another pace; on the engine's loop."""
         if self.replaced:
             return
+        out = self._playback.out
         with self.change() as rows:
             if out is not self.out:
                 if self._job is not None:
@@ -139,14 +115,15 @@ class RunTable(TableWidget):
                 self._forget()
                 self._update(rows)
                 self._job = get_engine().start(self._run)
-            rows.pace(_rate(out))
+            rows.pace(out.playback.rate)
+
+    def close(self) -> None:
+        """Leave the static table in its place, and free it; the run goes on."""
+        if self._forget_replay is not None:
+            self._forget_replay()
+        super().close()
 
 
 def resume_data(schema: dict[str, Any] | None, act: Act) -> Any:
     """What the form says: by fields of the schema, or as JSON. Raises ValueError."""
     return form_data(None if "json" in act.values else simple_fields(schema), act.values)
-
-
-def _rate(out: ReplayedOutput) -> float:
-    player = out.playback
-    return 0.0 if player.paused or player.at_end else player.speed or 1.0

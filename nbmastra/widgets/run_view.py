@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
-
-import anyio
 
 from nbmastra.engine import Job, get_engine
 from nbmastra.fold import ToolCall, WorkflowStep
@@ -24,23 +20,22 @@ from nbmastra.widgets.document import Document
 from nbmastra.widgets.format import one_line
 from nbmastra.widgets.header import FootBar, HeaderBar, agent_name, status_of
 from nbmastra.widgets.icons import look
-from nbmastra.widgets.live import Act, LiveWidget
-from nbmastra.widgets.pacing import Pacer
+from nbmastra.widgets.live import Act
+from nbmastra.widgets.pacing import draw_run
 from nbmastra.widgets.parts import PartsView
-from nbmastra.widgets.placement import Placement, show_bundle, widget_view
+from nbmastra.widgets.placed import PlacedWidget
+from nbmastra.widgets.placement import show_bundle, widget_view
+from nbmastra.widgets.shared import while_open
 from nbmastra.widgets.snapshot import snapshot
-from nbmastra.widgets.stage import Answering
+from nbmastra.widgets.stage import Answering, send_answer
 
 __all__ = ["RunView"]
 
 _log = logging.getLogger(__name__)
 _UNSAVED = "The page was loaded again during this run: show the output in a cell to keep its result in the notebook."
-_MAX_LEAVING = 20
-_leaving: deque[RunView] = deque()
-"""Views that plain output has replaced, oldest first; where no page says that they are gone, they are bounded."""
 
 
-class RunView(LiveWidget):
+class RunView(PlacedWidget):
     """The live view of an output, running or finished. It follows the chain: after an answer it shows what goes on.
 
     Shown in a cell, it is replaced by plain output (`snapshot`) when the run is over, and freed; a run that waits for
@@ -52,17 +47,15 @@ class RunView(LiveWidget):
         self.first = out
         self.ended = threading.Event()
         """Set when a run of the chain is over, drawn, and replaced where it is shown."""
-        self._placement = Placement()
-        self._acts: dict[str, Callable[[Act], None]] = {}
         self._job: Job[None] | None = None
-        self._replaced = False
         self._listens: list[Callable[[], None]] = []
         """What ends its listening to the run, for when it is closed before the run is over."""
         self._begun_whole = out.done  # asked once: the run may end while the document is begun
         self._foot: str | None = None
         super().__init__()
         if isinstance(out, ReplayedOutput):
-            self._watch_replay(out)
+            self._playback = out.playback
+            self._listens.append(out.playback.on_change(while_open(self.move)))
         if self._begun_whole:
             self.ended.set()
             self._watch_next()
@@ -75,7 +68,7 @@ class RunView(LiveWidget):
         """The document at the start: whole for a finished run, else the frame that `_pump` fills."""
         out = self.out
         if isinstance(out, ReplayedOutput):
-            doc.pace(self._rate, lambda: out.playback.position_s)
+            doc.pace(out.playback.rate, lambda: out.playback.position_s)
         self._root = doc.add(cls="nbm nbm-run", attrs={"role": "group"})
         self._header = HeaderBar(doc, self._root, out)
         self.on(self._header.stop, lambda _: self.out.cancel())
@@ -98,21 +91,7 @@ class RunView(LiveWidget):
         self._job = get_engine().start(self._pump)
 
     async def _pump(self) -> None:
-        out, seen = self.out, 0
-        over = anyio.Event()
-        forget = out.on_done(over.set)
-
-        async def news() -> bool:
-            nonlocal seen
-            if seen:
-                await out.log.wait(seen)
-            closed, seen = out.log.closed, max(1, len(out.log.items))
-            return not closed
-
-        try:
-            await Pacer(self.draw, news, over.wait).pump()
-        finally:
-            forget()
+        await draw_run(self.out, self.draw)
         self._watch_next()
 
     def draw(self) -> None:
@@ -134,40 +113,22 @@ class RunView(LiveWidget):
         """Leave plain output behind: the saved notebook needs no kernel then."""
         waits = self.out.status == "suspended" and bool(self.can) and bool(self.out.waiting)
         try:
-            view = widget_view(self) if waits else None
-            shown = self._placement.replace(snapshot(self.out, self.first), view)
-            if shown and not waits:
-                self._give_way()
+            self.replace(snapshot(self.out, self.first), stays=waits)
         except Exception:
             _log.exception("the view could not be replaced by its snapshot")
         finally:
             self.ended.set()
 
-    def _give_way(self) -> None:
-        """Close when the page says that the view is gone: one that was closed or loaded again may still need it."""
-        self._replaced = True
-        if self.reloaded:
-            with self.frame() as doc:
-                doc.add(self._body, "p", "nbm-muted nbm-line", text=_UNSAVED)
-        _leaving.append(self)
-        if len(_leaving) > _MAX_LEAVING:
-            _leaving.popleft().close()
-
-    def on_gone(self) -> None:
-        """The page removed the view; if the snapshot stands in its place, it is no longer needed."""
-        if self._replaced:
-            get_engine().start(self._leave)
-
-    async def _leave(self) -> None:
-        if self in _leaving:
-            _leaving.remove(self)
-        self.close()
+    def remark_unsaved(self) -> None:
+        """Say so below the run."""
+        with self.frame() as doc:
+            doc.add(self._body, "p", "nbm-muted nbm-line", text=_UNSAVED)
 
     def _ipython_display_(self) -> None:
         if self.out.done and not self.out.waiting:
             show_bundle(snapshot(self.out, self.first))
         elif not self._placement.add(widget_view(self), repr(self.out)) and not self.out.waiting:
-            self._give_way()  # the run ended in between: its plain output is shown already
+            self.give_way()  # the run ended in between: its plain output is shown already
 
     def _draw_end(self) -> None:
         out = self.out
@@ -203,44 +164,18 @@ class RunView(LiveWidget):
         """What may be answered."""
         return self.out.control.can
 
-    def on(self, node: str, act: Callable[[Act], None]) -> None:
-        """What a control does; called on the engine's loop, inside of a frame."""
-        self._acts[node] = act
-
     def on_act(self, act: Act) -> None:
         """Hand a click over to the engine's loop."""
         if act.name == "stop":
             self.out.cancel()  # by the shortest way: it only sets a flag and wakes the loop
         else:
-            get_engine().start(self._perform, act)
-
-    async def _perform(self, act: Act) -> None:
-        perform = self._acts.get(act.node)
-        if perform is not None:
-            with self.frame():
-                perform(act)
+            super().on_act(act)
 
     def answer(
         self, call: ToolCall | WorkflowStep, answer: Answer, question: Answering, *, reason: str = "", data: Any = None
     ) -> None:
         """Send an answer to the run's source; the question is told what became of it."""
-        get_engine().start(self._answer, call.tool_call_id, answer, question, reason, data)
-
-    async def _answer(self, call_id: str, answer: Answer, question: Answering, reason: str, data: Any) -> None:
-        out = self.out
-        try:
-            if answer == "approve":
-                await out.approve(call_id)
-            elif answer == "decline":
-                await out.decline(call_id, reason=reason or None)
-            else:
-                await out.resume(data, tool_call_id=call_id)
-        except Exception as error:  # whatever the source says: nothing ends silently, and one may try again
-            with self.frame():
-                question.failed(str(error) or type(error).__name__)
-        else:
-            with self.frame():
-                question.sent("Answered; the run goes on.")
+        send_answer(self, self.out, call, answer, question, reason=reason, data=data)
 
     # --- the chain --------------------------------------------------------------------------------------------------
 
@@ -250,14 +185,7 @@ class RunView(LiveWidget):
             return
         if self.out.status != "suspended":
             return
-        here = weakref.ref(self)  # a suspended run may live long, the view need not
-
-        def follow(out: MastraModelOutput) -> None:
-            view = here()
-            if view is not None and view.comm is not None:
-                view._follow(out)
-
-        self._listens.append(self.out.on_next(follow))
+        self._listens.append(self.out.on_next(while_open(self._follow)))  # it may wait long, the view need not
 
     def _follow(self, out: MastraModelOutput) -> None:
         with self.frame() as doc:
@@ -271,26 +199,11 @@ class RunView(LiveWidget):
 
     # --- a replay ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _rate(self) -> float:
-        """How fast time passes in the run."""
-        player = self.out.playback if isinstance(self.out, ReplayedOutput) else None
-        if player is None:
-            return 1.0
-        return 0.0 if player.paused or player.at_end else player.speed or 1.0
-
-    def _watch_replay(self, out: ReplayedOutput) -> None:
-        here = weakref.ref(self)
-
-        def moved() -> None:
-            view = here()
-            if view is not None and view.comm is not None and not view._replaced:
-                view.move(out.playback.out)
-
-        self._listens.append(out.playback.on_change(moved))
-
-    def move(self, out: ReplayedOutput) -> None:
+    def move(self) -> None:
         """The replay is in another place, or has another pace; on the engine's loop."""
+        if self.replaced:
+            return
+        out = self._playback.out
         with self.frame() as doc:
             back = out is not self.out
             if back and self._job is not None:
@@ -304,7 +217,7 @@ class RunView(LiveWidget):
                 with doc.rebuilt(self._body):
                     self._begin_body()
                     self._parts.update()
-            doc.pace(self._rate)
+            doc.pace(self._playback.rate)
             if not out.done:  # its end is drawn when its turn comes
                 self.draw()
         if back:
@@ -318,5 +231,4 @@ class RunView(LiveWidget):
             self._job = None
         while self._listens:
             self._listens.pop()()
-        self._acts.clear()
         super().close()

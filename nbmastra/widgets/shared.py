@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -23,7 +24,7 @@ import traitlets
 
 from nbmastra.widgets.comms import keep_front_end_shell
 
-__all__ = ["Act", "SharedWidget"]
+__all__ = ["Act", "SharedWidget", "while_open"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,18 @@ class SharedWidget(anywidget.AnyWidget):
             self.on_gone()
         elif name == "returned":
             self.on_back()
+
+
+def while_open(method: Callable[..., object]) -> Callable[..., None]:
+    """A call of a widget's method, for what may live longer: it holds no widget, and calls none that is closed."""
+    here = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> None:
+        live: Any = here()
+        if live is not None and live.__self__.comm is not None:
+            live(*args)
+
+    return call
 
 
 def _values(fields: Any) -> dict[str, str | bool]:

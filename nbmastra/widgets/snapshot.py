@@ -24,9 +24,7 @@ def snapshot(out: MastraModelOutput, first: MastraModelOutput | None = None) -> 
 
     `first`: an earlier output of the same chain; all from there on is shown, as the view that followed it did.
     """
-    outs = [out]
-    while outs[0] is not first and first is not None and outs[0].previous is not None:
-        outs.insert(0, outs[0].previous)
+    outs = out.chain(first or out)
     bundle = {
         "text/html": html_snapshot(outs),
         "text/markdown": "\n\n".join(_markdown(outs)) + "\n",

@@ -8,7 +8,6 @@ since (seconds), attempts, says (with tone and progress), acts that one may do, 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ import anyio.to_thread
 from nbmastra.engine import Job, get_engine
 from nbmastra.widgets.data import DataWidget, Rows
 from nbmastra.widgets.format import one_line
-from nbmastra.widgets.placed import Standing
+from nbmastra.widgets.placed import GivesWay, Standing
 from nbmastra.widgets.placement import Placement, show_bundle, widget_view
 from nbmastra.widgets.shared import Act
 from nbmastra.widgets.table_snapshot import table_snapshot
@@ -26,9 +25,6 @@ from nbmastra.widgets.table_snapshot import table_snapshot
 __all__ = ["COLUMNS", "TableWidget"]
 
 _log = logging.getLogger(__name__)
-_MAX_LEAVING = 20
-_leaving: deque[TableWidget] = deque()
-"""Tables that plain output has replaced, oldest first; where no page says that they are gone, they are bounded."""
 
 COLUMNS = {
     "status": "Status",
@@ -40,7 +36,7 @@ COLUMNS = {
 }
 
 
-class TableWidget(DataWidget):
+class TableWidget(GivesWay, DataWidget):
     """Base of the tables. Subclasses fill rows in `_pump`, make details in `_details`, and do acts in `_do`.
 
     Shown in a cell while a run goes on, it is replaced by a static table (`snapshot`) at the run's end. A table of what
@@ -59,7 +55,7 @@ class TableWidget(DataWidget):
         self._standing: Standing | None = None
         self.stays = False
         """True for a table that nothing replaces while there is a kernel: of what was over, or never will be."""
-        self.replaced = self._gone = False
+        self._gone = False
         self._opened: set[str] = set()
         self._whole: set[str] = set()
         self._chosen: list[Callable[[str], None]] = []
@@ -205,28 +201,24 @@ class TableWidget(DataWidget):
         else:
             self._placement.replace(self.snapshot(), widget_view(self) if stays else None)
             if not stays:
-                self._give_way()
+                self.give_way()
 
     def renew(self) -> None:
         """Bring the plain output beside a table that stays up to date."""
         if self._standing is not None:
             self._standing.renew()
 
-    def _give_way(self) -> None:
-        self.replaced = True
-        if self._gone:  # its cell ran again while the run went on
-            get_engine().start(self._leave)
-            return
-        _leaving.append(self)
-        if len(_leaving) > _MAX_LEAVING:
-            _leaving.popleft().close()
+    def give_way(self) -> None:
+        """Leave at once if its cell ran again while the run went on."""
+        super().give_way()
+        if self._gone:
+            get_engine().start(self.leave)
 
     def on_gone(self) -> None:
         """The page removed the table; if plain output stands in its place or beside it, it is no longer needed."""
         self._gone = True
-        if self.replaced:
-            get_engine().start(self._leave)
-        elif self._standing is not None:
+        super().on_gone()
+        if self._standing is not None:
             self._standing.gone()
 
     def on_back(self) -> None:
@@ -234,11 +226,6 @@ class TableWidget(DataWidget):
         self._gone = False
         if self._standing is not None:
             self._standing.back()
-
-    async def _leave(self) -> None:
-        if self in _leaving:
-            _leaving.remove(self)
-        self.close()
 
     def close(self) -> None:
         """Leave the static table in its place, and free it; what it shows goes on."""
