@@ -121,7 +121,7 @@ class ChatView(ActingWidget):
             try:
                 self._sync_turns(doc)
                 self._update(doc)
-            except Exception:
+            except Exception:  # a view that can't draw something must not take the run with it
                 _log.exception("a part of the chat could not be drawn")
         self._follow()
 

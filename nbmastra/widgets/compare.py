@@ -214,7 +214,7 @@ class CompareView(PlacedWidget):
         """Leave plain output behind; what waits for an answer keeps its view."""
         try:
             self.replace(comparison_snapshot(self.comparison), stays=bool(self.comparison.waiting))
-        except Exception:
+        except Exception:  # nobody may wait for its end in vain
             _log.exception("the view could not be replaced by its snapshot")
         finally:
             self.ended.set()

@@ -101,7 +101,7 @@ class DashboardView:
             self._wake = anyio.Event()
             try:
                 self._draw()
-            except Exception:
+            except Exception:  # what comes next may be drawn again
                 _log.exception("a dashboard could not be drawn")
             ended = sum(listed.out.done for listed in runs)
             if ended != self._ended:

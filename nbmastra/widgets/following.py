@@ -147,7 +147,7 @@ class FollowingWidget(GivesWay, DataWidget):
             self._placement.replace(self.final(), widget_view(self) if waits else None)
             if not waits:
                 self.give_way()
-        except Exception:
+        except Exception:  # nobody may wait for its end in vain
             _log.exception("the view could not be replaced by its snapshot")
         finally:
             self.ended.set()

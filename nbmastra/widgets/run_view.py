@@ -114,7 +114,7 @@ class RunView(PlacedWidget):
         waits = self.out.status == "suspended" and bool(self.can) and bool(self.out.waiting)
         try:
             self.replace(snapshot(self.out, self.first), stays=waits)
-        except Exception:
+        except Exception:  # nobody may wait for its end in vain
             _log.exception("the view could not be replaced by its snapshot")
         finally:
             self.ended.set()

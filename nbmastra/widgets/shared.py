@@ -1,6 +1,6 @@
 """`SharedWidget`: what the kernel decides, kept equal in all displays of a widget; base of `LiveWidget`, `DataWidget`.
 
-kernel                                    browser (static/live.js, static/data.js)
+kernel                                    browser (static/shared.js)
 a change ends      ──{seq, ops}──────────▶  applied in every display
 get_state()["_boot"]  ──whole, seq───────▶  a reload, a second display, a late one start from here;
                                             messages up to that seq are ignored, a gap asks for it again,
@@ -71,7 +71,7 @@ class SharedWidget(anywidget.AnyWidget):
 
     @traitlets.default("_esm")
     def _default_esm(self) -> str:
-        return _static(self.scripts())
+        return _static(("shared.js", *self.scripts()))
 
     @traitlets.default("_css")
     def _default_css(self) -> str:
@@ -79,7 +79,7 @@ class SharedWidget(anywidget.AnyWidget):
 
     @classmethod
     def scripts(cls) -> tuple[str, ...]:
-        """Files below static/ that make the module, in this order."""
+        """Files below static/ that make the module behind shared.js, in this order."""
         raise NotImplementedError
 
     def whole(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Timeline(FollowingWidget):
         for callback in list(self._listeners):
             try:
                 await anyio.to_thread.run_sync(callback, key)  # it may take its time; runs must not wait for it
-            except Exception:
+            except Exception:  # a user's function
                 _log.exception("a callback of on_select failed")
 
     def close(self) -> None:

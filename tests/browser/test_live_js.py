@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from nbmastra.widgets.document import ROOT, Document
+from nbmastra.widgets.live import LiveWidget
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +24,7 @@ class Front:
         self.page = page
         self.doc = Document()
         self.seq = 0
-        script = (files("nbmastra.widgets") / "static" / "live.js").read_text("utf-8")
+        script = LiveWidget()._esm
         html = (Path(__file__).parent / "live_page.html").read_text("utf-8")
         page.set_content(html.replace('"__LIVE_JS__"', json.dumps(script).replace("</", "<\\/")))
         page.wait_for_function("window.ready")

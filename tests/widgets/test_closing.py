@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets
 import pytest
 
-from nbmastra import RunView, Timeline, ToolCallsTable, UsageView
+from nbmastra import RunView, Timeline, ToolCallsTable, UsageView, demo_recording, replay
 from nbmastra.output import MastraModelOutput
 from nbmastra.widgets.tasks_table import TasksTable
 from tests.support.feed import Feed, engine_tasks
@@ -54,3 +54,14 @@ def test_a_view_that_was_closed_leaves_nothing_behind(
     if running:
         feed.end(done=True)
         out.wait(5)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+def test_a_view_of_a_replay_that_was_closed_hears_no_more_of_its_moves(view: Callable[[Any], Any]) -> None:
+    out = replay(demo_recording(), start=3, paused=True)
+    shown = view(out)
+    assert len(out.playback._callbacks) == 1
+    shown.close()
+    assert out.playback._callbacks == []
+    out.cancel()
+    out.wait(5)

@@ -287,7 +287,7 @@ class TaskRunner:
                 pause = min(2 * pause, _SELDOM * self._poll_s) if waits else self._poll_s
             except StoreError as error:  # it may be back the next time
                 self._lost_sight(error)
-            except Exception:
+            except Exception:  # the watch goes on: other tasks hang on it
                 _logger.exception("background tasks: looking around failed")
             if pause == self._poll_s:
                 await asyncio.sleep(pause)  # whatever begins or ends meanwhile: looking costs transactions
@@ -412,5 +412,5 @@ async def _guarded(function: Callable[[BackgroundTask], Any], task: BackgroundTa
         if inspect.isawaitable(answer):
             awaiting: Awaitable[Any] = answer
             await awaiting
-    except Exception:
+    except Exception:  # a user's function
         _logger.warning("a callback of task %s failed", task.id, exc_info=True)

@@ -1,65 +1,18 @@
-// The browser half of the data widgets: rows and facts as the kernel has them, drawn by the script behind this one.
+// The store of the data widgets: rows and facts as the kernel has them, drawn by the script behind this one.
 //
-// That script has `makeView(store, model, el)`, which gives { change(keys, facts, order), close() }: the keys of rows that
-// differ, whether facts do, whether rows came or went. Operations are described in nbmastra/widgets/data.py. Text goes in by
+// That script's `makeView` gives { change(keys, facts, order), close() }: the keys of rows that differ, whether facts do,
+// whether rows came or went. Operations are described in nbmastra/widgets/data.py. Text goes in by
 // textContent; what the kernel sanitised (fields ending in `_html`) by `putHtml`, whose lists are the second gate.
 
-const stores = new Map();
-let displays = 0;
+class Store extends SharedStore {
+  rows = new Map(); // key → fields; `since` fields are {s: seconds, at: when the kernel said so}
+  order = [];
+  facts = { rate: 1 };
+  copies = new Map(); // what is done with a text that the kernel was asked for
 
-class Store {
-  constructor(model) {
-    this.model = model;
-    this.views = new Set();
-    this.rows = new Map(); // key → fields; `since` fields are {s: seconds, at: when the kernel said so}
-    this.order = [];
-    this.facts = { rate: 1 };
-    this.boot = null;
-    this.early = new Map(); // messages behind a gap, by seq
-    this.asked = -Infinity;
-    this.copies = new Map(); // what is done with a text that the kernel was asked for
-    this.onMessage = (message) => this.receive(message);
-    this.onBoot = () => this.adopt(this.model.get("_boot"));
-    model.on("msg:custom", this.onMessage);
-    model.on("change:_boot", this.onBoot);
-    this.onBoot();
-    // What the kernel sent before this page listened is lost, and nothing may follow that would show the gap.
-    if (this.boot) model.send({ act: "seen", seq: this.boot.seq });
-  }
-
-  close() {
-    this.closed = true;
-    this.model.off("msg:custom", this.onMessage);
-    this.model.off("change:_boot", this.onBoot);
-    for (const view of [...this.views]) this.remove(view);
-    stores.delete(this.boot?.id);
-  }
-
-  show(view) {
-    if (this.gone) this.model.send({ act: "returned" });
-    this.gone = false;
-    this.views.add(view);
-    return () => this.remove(view);
-  }
-
-  remove(view) {
-    if (!this.views.delete(view)) return;
-    view.close();
-    this.gone = !this.views.size && !this.closed;
-    if (this.gone) this.model.send({ act: "gone" });
-  }
-
-  adopt(boot) {
-    if (!boot || boot === this.boot) return;
-    if (this.boot && boot.seq <= this.seq && !this.broken) {
-      this.model.set("_boot", this.boot);
-      return;
-    }
-    this.boot = boot;
+  take(boot) {
     this.seq = boot.seq;
     this.repeats = new Set(boot.repeats);
-    this.broken = false;
-    this.asked = -Infinity;
     this.facts = this.timed(boot.facts);
     this.rows = new Map(boot.rows.map(([key, row]) => [key, this.timed(row)]));
     this.order = boot.rows.map(([key]) => key);
@@ -67,7 +20,6 @@ class Store {
     const now = { seq: () => this.seq, facts: () => this.untimed(this.facts), rows: () => this.saved() };
     for (const [name, get] of Object.entries(now)) Object.defineProperty(boot, name, { get, enumerable: true });
     this.tell(new Set(this.order), true, true);
-    this.drain();
   }
 
   receive(message) {
@@ -75,26 +27,7 @@ class Store {
       this.copies.get(message.copy)?.(String(message.text));
       this.copies.delete(message.copy);
     }
-    if (!Array.isArray(message?.ops) || message.seq <= this.seq) return;
-    this.early.set(message.seq, message.ops);
-    this.drain();
-  }
-
-  drain() {
-    for (const seq of this.early.keys()) if (seq <= this.seq) this.early.delete(seq);
-    for (let ops; (ops = this.early.get(this.seq + 1)); ) {
-      this.early.delete(++this.seq);
-      try {
-        this.apply(ops);
-      } catch (error) {
-        console.warn("[nbmastra] starting again from the kernel's rows:", error);
-        this.broken = true;
-      }
-    }
-    if ((this.early.size || this.broken) && Date.now() - this.asked > 2000) {
-      this.asked = Date.now();
-      this.model.send({ act: "sync" });
-    }
+    super.receive(message);
   }
 
   apply(ops) {
@@ -293,30 +226,6 @@ function putStatus(el, status, cls = "") {
   el.replaceChildren(drawIcon(SHAPES[shape]), make("span", {}, word));
 }
 
-// 7.4 s, 12 s, 1:05, 1:02:05 as it passes; 0.84 s, 12.3 s when it is final. Digits and separators are the reader's.
-function timeWords(seconds, final = false) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
-  seconds = Math.max(0, seconds);
-  if (seconds < 60) {
-    const digits = seconds < 10 ? (final ? 2 : 1) : final ? 1 : 0;
-    const shown = final ? seconds : Math.floor(seconds * 10 ** digits) / 10 ** digits;
-    return `${numberWords(shown, digits)} s`;
-  }
-  const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
-  if (!parts[0]) parts.shift();
-  return parts.map((part, i) => (i ? String(part).padStart(2, "0") : part)).join(":");
-}
-
-const numberFormats = new Map();
-
-function numberWords(value, digits = 0) {
-  if (!numberFormats.has(digits)) {
-    const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
-    numberFormats.set(digits, new Intl.NumberFormat(navigator.language, options));
-  }
-  return numberFormats.get(digits).format(value);
-}
-
 // Lets `draw` run once a frame of the screen, however often it is asked for; in a hidden tab not at all.
 class Frames {
   constructor(draw) {
@@ -336,28 +245,3 @@ class Frames {
     this.asked = 0;
   }
 }
-
-async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const field = document.createElement("textarea"); // pages without https have no clipboard
-    field.value = text;
-    document.body.append(field);
-    field.select();
-    document.execCommand("copy");
-    field.remove();
-  }
-}
-
-export default {
-  initialize({ model }) {
-    const store = new Store(model);
-    stores.set(store.boot.id, store);
-    return () => store.close();
-  },
-  render({ model, el }) {
-    const store = stores.get(model.get("_boot").id);
-    return store.show(makeView(store, model, el, `nbm-${store.boot.id}-${++displays}-`));
-  },
-};

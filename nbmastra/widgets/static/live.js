@@ -22,69 +22,19 @@ const VALUE = {
 const REFERENCE = /^(id|for|list|aria-(activedescendant|controls|describedby|details|labelledby|owns))$/;
 const ATOM = /^(img|svg|math|br|hr|input|button|select|textarea)$/i; // no caret inside of these
 
-const stores = new Map();
-let displays = 0;
-
-class Store {
-  constructor(model) {
-    this.model = model;
-    this.views = new Set();
-    this.boot = null;
-    this.early = new Map(); // messages behind a gap, by seq
-    this.asked = -Infinity;
-    this.onMessage = (message) => this.receive(message);
-    this.onBoot = () => this.adopt(this.model.get("_boot"));
-    model.on("msg:custom", this.onMessage);
-    model.on("change:_boot", this.onBoot);
-    this.onBoot();
-    // What the kernel sent before this page listened is lost, and nothing may follow that would show the gap.
-    if (this.boot) model.send({ act: "seen", seq: this.boot.seq });
+class Store extends SharedStore {
+  get seq() {
+    return this.boot?.seq ?? -1;
   }
 
-  close() {
-    this.closed = true;
-    this.model.off("msg:custom", this.onMessage);
-    this.model.off("change:_boot", this.onBoot);
-    for (const view of this.views) view.close();
-    stores.delete(this.boot?.id);
+  set seq(seq) {
+    this.boot.seq = seq;
   }
 
-  adopt(boot) {
-    if (!boot || boot === this.boot) return;
-    if (this.boot && boot.seq <= this.boot.seq && !this.broken) {
-      this.model.set("_boot", this.boot); // what the page would save is the document as it is
-      return;
-    }
-    this.boot = boot;
+  take(boot) {
     boot.rate ??= 1;
-    this.broken = false;
-    this.asked = -Infinity;
     for (const node of Object.values(boot.nodes)) startClock(node);
     for (const view of this.views) view.rebuild();
-    this.drain();
-  }
-
-  receive(message) {
-    if (!Array.isArray(message?.ops) || message.seq <= this.boot.seq) return;
-    this.early.set(message.seq, message.ops);
-    this.drain();
-  }
-
-  drain() {
-    for (const seq of this.early.keys()) if (seq <= this.boot.seq) this.early.delete(seq);
-    for (let ops; (ops = this.early.get(this.boot.seq + 1)); ) {
-      this.early.delete(++this.boot.seq);
-      try {
-        this.apply(ops);
-      } catch (error) {
-        console.warn("[nbmastra] starting again from the kernel's document:", error);
-        this.broken = true;
-      }
-    }
-    if ((this.early.size || this.broken) && Date.now() - this.asked > 2000) {
-      this.asked = Date.now();
-      this.model.send({ act: "sync" });
-    }
   }
 
   apply(ops) {
@@ -142,11 +92,11 @@ class Store {
 }
 
 class View {
-  constructor(store, model, el) {
+  constructor(store, model, el, prefix) {
     this.store = store;
     this.model = model;
     this.el = el;
-    this.prefix = `nbm-${store.boot.id}-${++displays}-`; // ids in the page are by display
+    this.prefix = prefix;
     this.opened = new Map(); // what the user opened or closed stays so
     this.timers = new Set();
     this.listening = new AbortController();
@@ -157,9 +107,6 @@ class View {
     el.addEventListener("keydown", (event) => this.onKey(event), listen);
     el.addEventListener("submit", (event) => this.onSubmit(event), listen);
     el.addEventListener("toggle", (event) => this.onToggle(event), { ...listen, capture: true });
-    if (store.gone) model.send({ act: "returned" }); // the cell was moved, say
-    store.gone = false;
-    store.views.add(this);
     this.rebuild();
   }
 
@@ -169,11 +116,7 @@ class View {
     cancelAnimationFrame(this.sliding);
     clearTimeout(this.ticking);
     this.timers.forEach(clearTimeout);
-    this.store.views.delete(this);
     this.el.replaceChildren();
-    if (this.store.views.size || this.store.closed) return;
-    this.store.gone = true;
-    this.model.send({ act: "gone" });
   }
 
   node(id) {
@@ -304,7 +247,7 @@ class View {
   showTime(id) {
     const { s, start } = this.node(id);
     const seconds = s + ((Date.now() - start) / 1000) * this.store.boot.rate;
-    this.els.get(id).textContent = elapsed(seconds);
+    this.els.get(id).textContent = timeWords(seconds);
     return seconds;
   }
 
@@ -403,11 +346,7 @@ class View {
   }
 
   async copy(target, text) {
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      copyOldWay(text); // pages without https have no clipboard
-    }
+    await copyText(text);
     target.setAttribute("data-nbm-copied", "");
     const timer = setTimeout(() => {
       target.removeAttribute("data-nbm-copied");
@@ -421,15 +360,6 @@ const FIELD = /^(input|select|textarea)$/;
 
 function startClock(node) {
   if (node.s !== null) node.start = Date.now();
-}
-
-// 7.4 s, 12 s, 1:05, 1:02:05
-function elapsed(seconds) {
-  if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
-  if (seconds < 60) return `${Math.floor(seconds)} s`;
-  const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
-  if (!parts[0]) parts.shift();
-  return parts.map((part, i) => (i ? String(part).padStart(2, "0") : part)).join(":");
 }
 
 function makeCaret() {
@@ -498,23 +428,6 @@ function morphAttributes(old, fresh) {
   }
 }
 
-function copyOldWay(text) {
-  const field = document.createElement("textarea");
-  field.value = text;
-  document.body.append(field);
-  field.select();
-  document.execCommand("copy");
-  field.remove();
+function makeView(store, model, el, prefix) {
+  return new View(store, model, el, prefix);
 }
-
-export default {
-  initialize({ model }) {
-    const store = new Store(model);
-    stores.set(store.boot.id, store);
-    return () => store.close();
-  },
-  render({ model, el }) {
-    const view = new View(stores.get(model.get("_boot").id), model, el);
-    return () => view.close();
-  },
-};
