@@ -53,10 +53,12 @@ def _html(runs: Sequence[Listed], title: str, more: str) -> str:
 
 
 def _row(listed: Listed) -> str:
-    cell = f"{CELL}left;padding-left:10px;white-space:normal"
+    short = f"{CELL}left;padding-left:10px"
+    long = f"{short};white-space:normal"
     word = f'<span aria-hidden="true">{mark(listed.status)}</span> {escape(look(listed.status).word)}'
-    cells = (word, escape(listed.title), escape(listed.about), escape(seconds(listed.elapsed_s)))
-    inner = "".join(f'<td style="{cell}">{words}</td>' for words in cells)
+    time = escape(seconds(listed.elapsed_s))
+    cells = ((short, word), (long, escape(listed.title)), (long, escape(listed.about)), (short, time))
+    inner = "".join(f'<td style="{style}">{words}</td>' for style, words in cells)
     return f"<tr>{inner}</tr>"
 
 
