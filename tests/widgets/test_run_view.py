@@ -11,10 +11,7 @@ import ipywidgets
 import pytest
 
 from nbmastra.engine import get_engine
-from nbmastra.errors import ControlError
-from nbmastra.fold import ToolCall, WorkflowStep
-from nbmastra.output import Answer, MastraModelOutput
-from nbmastra.widgets.live import Act
+from nbmastra.output import MastraModelOutput
 from nbmastra.widgets.run_view import RunView
 from tests.support.runs import (
     EXPECTED,
@@ -31,6 +28,7 @@ from tests.support.runs import (
     text,
     usage,
 )
+from tests.widgets.asking import Scripted, act_on, settle, shown, words
 from tests.widgets.recording_comm import RecordingComm
 from tests.widgets.views import SteppedView, Watched, dangers, flat, watch
 
@@ -43,15 +41,6 @@ def args_start(id: str = "c1", name: str = "get_wind") -> dict[str, Any]:
 
 def args_delta(piece: str, id: str = "c1") -> dict[str, Any]:
     return chunk("tool-call-delta", {"toolCallId": id, "argsTextDelta": piece})
-
-
-def approval(id: str = "c1", name: str = "book_train") -> dict[str, Any]:
-    return chunk("tool-call-approval", {"toolCallId": id, "toolName": name, "args": {"seats": 1}})
-
-
-def words(html: str) -> str:
-    """The text that HTML shows."""
-    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
 # --- the whole -------------------------------------------------------------------------------------------------------
@@ -399,185 +388,6 @@ def test_what_models_tools_and_servers_say_is_never_markup(evil: str) -> None:
     assert dangers(watched.html(), "form") == []
 
 
-# --- acts ------------------------------------------------------------------------------------------------------------
-
-
-class Scripted:
-    """A source whose suspended runs can be answered; what was answered is kept."""
-
-    can = frozenset({"approve", "decline", "resume"})
-
-    def __init__(self, after: list[Any], fails: str = "") -> None:
-        self.after = after
-        self.fails = fails
-        self.answers: list[tuple[Any, ...]] = []
-
-    async def answer(
-        self,
-        out: MastraModelOutput,
-        call: ToolCall | WorkflowStep,
-        answer: Answer,
-        *,
-        reason: str | None = None,
-        data: Any = None,
-    ) -> MastraModelOutput:
-        if self.fails:
-            message, self.fails = self.fails, ""
-            raise ControlError(message)
-        self.answers.append((call.tool_call_id, answer, reason, data))
-        return MastraModelOutput.from_chunks(self.after, answered=[call.tool_call_id])
-
-
-def act_on(watched: Watched, name: str, **values: Any) -> None:
-    """Do what a user does; returns when the view has drawn it."""
-    nodes = watched.display.nodes
-    node = next(id for id, n in nodes.items() if n["a"].get("data-nbm-act") == name and "disabled" not in n["a"])
-    message = {"act": name, "arg": "", "node": node, "values": values}
-    watched.view._handle_msg({"content": {"data": {"method": "custom", "content": message}}, "buffers": []})
-    get_engine().start(settle).result(5)
-    watched.follow()
-
-
-async def settle() -> None:
-    """The engine has done what it was given before."""
-    import anyio
-
-    await anyio.wait_all_tasks_blocked()
-
-
-def live_run(chunks: list[Any], control: Any) -> tuple[MastraModelOutput, RunView]:
-    out = MastraModelOutput.from_chunks(chunks, control=control)
-    view = RunView(out)
-    assert view.ended.wait(5)
-    return out, view
-
-
-def press(view: RunView, name: str, **values: Any) -> None:
-    nodes = view.boot()["nodes"]
-    node = next(id for id, n in nodes.items() if n["a"].get("data-nbm-act") == name and "disabled" not in n["a"])
-    view._handle_custom_msg({"act": name, "arg": "", "node": node, "values": values}, [])
-
-
-AFTER = [result("c1", "booked", "book_train"), step_finish(), step_start(), text("Booked."), step_finish(), finish()]
-
-
-def test_stop_cancels_the_run_and_keeps_what_came() -> None:
-    async def endless() -> Any:
-        import anyio
-
-        yield start()
-        yield step_start()
-        yield text("Both")
-        await anyio.sleep_forever()
-
-    out = MastraModelOutput.from_chunks(endless())
-    view = RunView(out)
-    out.log.wait_blocking(2)
-    view.on_act(Act("stop"))
-    assert view.ended.wait(5)
-    assert out.status == "cancelled"
-    html = flat({id: {**n, "h": n["h"] or ""} for id, n in view.boot()["nodes"].items()})
-    assert "Both" in html
-    assert "Stopped by you" in html
-
-
-def test_approving_goes_on_in_the_same_view_on_the_same_card() -> None:
-    """Seven: a new output linked by `.previous`; the view follows the chain."""
-    control = Scripted(AFTER)
-    out, view = live_run([start(), step_start(), call("c1", "book_train", {"seats": 1}), approval()], control)
-    html = shown(view)
-    assert "a asks to run book_train" in html
-    assert "Approve book_train" in html
-    assert 'class="nbm-bar nbm-bar--foot"' not in html
-    view.ended.clear()
-    press(view, "approve")
-    assert view.ended.wait(5)
-    assert control.answers == [("c1", "approve", None, None)]
-    assert view.out is out.next
-    assert view.out.previous is out
-    html = shown(view)
-    assert html.count('<details class="nbm-call') == 1
-    assert "<b>book_train</b>(seats=1)" in html
-    assert "Booked." in html
-    assert "asks to run" not in html
-    assert "Completed" in words(html)
-
-
-def test_declining_sends_the_reason() -> None:
-    denied = chunk("tool-output-denied", {"toolCallId": "c1", "toolName": "book_train", "reason": "too late"})
-    control = Scripted([denied, step_finish(), finish()])
-    _, view = live_run([start(), step_start(), call("c1", "book_train", {"seats": 1}), approval()], control)
-    view.ended.clear()
-    press(view, "decline", reason="too late")
-    assert view.ended.wait(5)
-    assert control.answers == [("c1", "decline", "too late", None)]
-    assert "Declined: too late" in words(shown(view))
-
-
-def test_an_answer_that_was_refused_can_be_given_again() -> None:
-    control = Scripted(AFTER, fails="the server is busy")
-    _, view = live_run([start(), step_start(), approval()], control)
-    press(view, "approve")
-    wait_shown(view, "the server is busy")
-    view.ended.clear()
-    press(view, "approve")
-    assert view.ended.wait(5)
-    assert len(control.answers) == 1
-
-
-def test_a_form_asks_for_what_the_resume_schema_names() -> None:
-    schema = {
-        "type": "object",
-        "required": ["speed"],
-        "properties": {
-            "speed": {"type": "number", "title": "Speed on the flat", "minimum": 5, "maximum": 45},
-            "bag": {"type": "string", "enum": ["day bag", "panniers"]},
-            "night": {"type": "boolean"},
-        },
-    }
-    payload = {"toolCallId": "c1", "toolName": "ask_rider", "suspendPayload": {"question": "How fast?"}}
-    asked = chunk("tool-call-suspended", {**payload, "resumeSchema": json.dumps(schema)})
-    control = Scripted(AFTER)
-    _, view = live_run([start(), step_start(), call("c1", "ask_rider"), asked], control)
-    html = shown(view)
-    assert "How fast?" in html
-    assert "Speed on the flat" in html
-    assert "5 to 45, required" in html
-    press(view, "resume", speed="fast", bag='"day bag"', night=False)
-    wait_shown(view, "speed: a number is needed")
-    view.ended.clear()
-    press(view, "resume", speed="21", bag='"panniers"', night=True)
-    assert view.ended.wait(5)
-    assert control.answers == [("c1", "resume", None, {"speed": 21.0, "bag": "panniers", "night": True})]
-
-
-def test_data_without_a_simple_schema_is_asked_for_as_json() -> None:
-    control = Scripted(AFTER)
-    asked = chunk("tool-call-suspended", {"toolCallId": "c1", "toolName": "ask", "suspendPayload": "Which city?"})
-    _, view = live_run([start(), step_start(), call("c1", "ask"), asked], control)
-    press(view, "resume", json='{"city": ')
-    wait_shown(view, "JSON is needed")
-    view.ended.clear()
-    press(view, "resume", json='{"city": "Lima"}')
-    assert view.ended.wait(5)
-    assert control.answers == [("c1", "resume", None, {"city": "Lima"})]
-
-
-def test_a_run_answered_elsewhere_goes_on_in_its_view() -> None:
-    control = Scripted(AFTER)
-    out, view = live_run([start(), step_start(), approval()], control)
-    view.ended.clear()
-    out.approve().result(5)
-    assert view.ended.wait(5)
-    assert "Booked." in shown(view)
-
-
-def test_a_run_that_cannot_be_answered_here_says_so() -> None:
-    html = watch([start(), step_start(), approval()]).html()
-    assert "can't be answered from here" in html.replace("&#x27;", "'")
-    assert 'data-nbm-act="approve"' not in html
-
-
 # --- life ------------------------------------------------------------------------------------------------------------
 
 
@@ -615,12 +425,3 @@ def test_a_finished_output_is_shown_at_once() -> None:
     view = RunView(out)
     assert view.ended.is_set()
     assert "Hi" in shown(view)
-
-
-def shown(view: RunView) -> str:
-    return flat({id: {**n, "h": n["h"] or ""} for id, n in view.boot()["nodes"].items()})
-
-
-def wait_shown(view: RunView, words: str) -> None:
-    """Return when the kernel has sent these words."""
-    view.comm.wait_until(lambda: words in json.dumps(view.comm.sent, ensure_ascii=False))

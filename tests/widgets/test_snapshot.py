@@ -25,7 +25,7 @@ from tests.support.runs import (
     text,
     usage,
 )
-from tests.widgets.test_run_view import AFTER, Scripted, approval, words
+from tests.widgets.asking import AFTER, Scripted, approval, words
 from tests.widgets.views import Watched, dangers, watch
 
 # What JupyterLab's sanitiser takes away from an unsigned notebook, so that a snapshot must not need it; `tabindex` too,

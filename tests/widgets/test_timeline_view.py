@@ -23,9 +23,9 @@ from tests.support.feed import Feed
 from tests.support.random_runs import Facts, runs
 from tests.support.runs import Wire, call, chunk, finish, result, start, step_finish, step_start, text
 from tests.support.timed_run import RIDE, feed, ride
+from tests.widgets.asking import AFTER, Scripted, approval, settle
 from tests.widgets.recording_comm import RecordingComm
 from tests.widgets.test_data import Copy, send
-from tests.widgets.test_run_view import AFTER, Scripted, approval, settle
 from tests.widgets.views import dangers
 
 

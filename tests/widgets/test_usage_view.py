@@ -18,8 +18,8 @@ from tests.support.random_runs import Facts, runs
 from tests.support.runs import EXPECTED, call, finish, recorded, result, start, step_finish, step_start, text
 from tests.support.runs import usage as used
 from tests.support.timed_run import RIDE, feed, ride
+from tests.widgets.asking import AFTER, Scripted, approval
 from tests.widgets.test_data import Copy
-from tests.widgets.test_run_view import AFTER, Scripted, approval
 from tests.widgets.views import dangers
 
 PRICES = {"mini": {"input": 1.0, "output": 4.0, "cached_input": 0.5}, "nano": {"input": 0.1, "output": 0.4}}
