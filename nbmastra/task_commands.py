@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmastra.client import MastraClient, TaskRecord
 from nbmastra.config import settings
-from nbmastra.errors import SettingsError
+from nbmastra.errors import SettingsError, StoreError
 from nbmastra.terminal import clean_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ _SHOWN = 30
 
 
 def tasks_command(line: str) -> None:
-    """List the newest tasks, or those in a state: `%mastra tasks running`. Raises ClientError, StoreError."""
+    """List the newest tasks, or those in a state: `%mastra tasks running`. Raises ClientError.
+
+    A store that can't be read says why in its place: the tasks of the others are listed all the same.
+    """
     status: Any = line or None
     managers = _managers()
     if not managers:
@@ -32,7 +35,11 @@ def tasks_command(line: str) -> None:
             print(_line(record, record.error.message if record.error is not None else None))
         return
     for manager in managers:
-        tasks = manager.list(status=status, per_page=_SHOWN).result(30)
+        try:
+            tasks = manager.list(status=status, per_page=_SHOWN).result(30)
+        except StoreError as error:
+            print(clean_line(str(error)))
+            continue
         print(f"{len(tasks)} of {tasks.total} tasks in {manager.store.address.shown}")
         for task in tasks:
             print(_line(task, (task.error or {}).get("message")))
@@ -65,7 +72,13 @@ def _find(task_id: str, usage: str) -> tuple[BackgroundTaskManager, BackgroundTa
     if not task_id or " " in task_id:
         raise SettingsError(f"%mastra {usage}: %mastra tasks lists the ids")
     managers = _managers()
-    found = [(manager, task) for manager in managers for task in _those(manager, task_id)]
+    found: list[tuple[BackgroundTaskManager, BackgroundTask]] = []
+    unread = ""
+    for manager in managers:
+        try:
+            found += [(manager, task) for task in _those(manager, task_id)]
+        except StoreError as error:
+            unread += f"; {clean_line(str(error))}"
     if len(found) == 1:
         return found[0]
     if found:
@@ -75,7 +88,7 @@ def _find(task_id: str, usage: str) -> tuple[BackgroundTaskManager, BackgroundTa
             "no task manager in this kernel: make the agent, or a BackgroundTaskManager, on the task's store first; "
             "tasks of a server are resumed and cancelled by the server's own code"
         )
-    raise SettingsError(f"no task {task_id[:40]!r}: %mastra tasks lists them")
+    raise SettingsError(f"no task {task_id[:40]!r}: %mastra tasks lists them{unread}")
 
 
 def _those(manager: BackgroundTaskManager, task_id: str) -> list[BackgroundTask]:
@@ -101,7 +114,7 @@ def _line(task: BackgroundTask | TaskRecord, error: str | None) -> str:
     who = clean_line(f"{task.tool_name} of {task.agent_id}" if task.agent_id else task.tool_name)
     lines = [f"  {clean_line(task.id, 80)}  {clean_line(task.status, 20):<9}  {created}  {who}"]
     if error:
-        lines.append(f"    {clean_line(error)}")
+        lines.append(f"    {clean_line(str(error))}")
     if task.status == "suspended":
         lines.append(f"    waits for: {clean_line(json.dumps(task.suspend_payload, ensure_ascii=False))}")
     return "\n".join(lines)

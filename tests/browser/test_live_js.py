@@ -489,3 +489,17 @@ def test_keys_click_the_buttons_that_name_them(front: Front) -> None:
     doc.set_attr(slider, "value", "4")
     front.send()
     assert page.locator("[type=range]").input_value() == "4"
+    sent = len(front.sent())
+    page.evaluate(
+        """() => {
+          const slider = document.querySelector("[type=range]");
+          slider.value = "7";
+          slider.dispatchEvent(new Event("input", { bubbles: true }));
+          slider.dispatchEvent(new Event("change", { bubbles: true }));
+        }"""
+    )
+    doc.set_attr(slider, "value", "5")  # where the kernel has got to holds as soon as the slider is let go
+    front.send()
+    assert page.locator("[type=range]").input_value() == "5"
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert [act["values"]["at"] for act in front.sent()[sent:]] == ["7"]

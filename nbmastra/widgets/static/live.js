@@ -270,6 +270,7 @@ class View {
   onChange({ target }) {
     const id = this.ids.get(target);
     const node = this.node(id); // a field that is taken away while one writes in it changes, too
+    if (target.type === "range") this.sliding = cancelAnimationFrame(this.sliding) ?? 0; // this says where it has come to
     if (node && FIELD.test(target.localName) && "data-nbm-act" in node.a) this.act(target, id);
   }
 

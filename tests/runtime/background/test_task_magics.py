@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +62,25 @@ def test_tasks_are_listed_resumed_and_cancelled_by_id(
     with pytest.raises(NotSuspended):
         shell.run_line_magic("mastra", f"resume {two.id} --data 1")
     with pytest.raises(SettingsError, match="no task 'zzz'"):
+        shell.run_line_magic("mastra", "cancel zzz")
+
+
+def test_a_store_that_can_t_be_read_hides_no_other_store_s_tasks(
+    make: Make, shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "a-folder"
+    blocked.mkdir()
+    lost, manager = make(f"sqlite:///{blocked}"), make()
+    monkeypatch.setattr(manager_module, "managers", {lost, manager})
+    task = manager.enqueue(review, {"draft": "v1"}).result(10)
+    manager.wait_for_next(task.id, 10).result(10)
+    shell.run_line_magic("mastra", "tasks")
+    said = capsys.readouterr().out
+    assert f"the store {blocked} can't be used" in said
+    assert f"{task.id}  suspended" in said
+    shell.run_line_magic("mastra", f"cancel {task.id}")
+    assert f"review is cancelled: {task.id}" in capsys.readouterr().out
+    with pytest.raises(SettingsError, match=f"no task 'zzz'.*; the store {blocked} can't be used"):
         shell.run_line_magic("mastra", "cancel zzz")
 
 
