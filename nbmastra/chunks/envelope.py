@@ -332,7 +332,7 @@ def parse_chunk(source: bytes | str | dict[str, Any], *, event: int = -1) -> Chu
     """The chunk in JSON bytes, JSON text or a wire dict. Raises ChunkError when it isn't one."""
     try:
         if isinstance(source, dict):
-            line = json.dumps(source, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            line = _written(source).encode("utf-8", "surrogatepass")
         else:
             line = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
             line = line.strip()
@@ -342,3 +342,4 @@ def parse_chunk(source: bytes | str | dict[str, Any], *, event: int = -1) -> Chu
 
 
 _SHARED_HEADS = Heads()
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # json.dumps makes one for each call

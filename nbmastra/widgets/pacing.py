@@ -13,10 +13,13 @@ __all__ = ["Pacer", "draw_run"]
 
 # What is drawn grows with the pause before it: on a machine that is too busy, each pause would be longer still.
 _LONGEST_PAUSE_S = 0.5
+# A twentieth of the time goes to drawing, as long as ten frames a second remain; beyond that half of it, at most.
+_SHARE = 20
+_SMOOTH_S = 0.1
 
 
 class Pacer:
-    """Draws at the first news at once, then at most every `interval` seconds, at least every half when drawing is dear.
+    """Draws at the first news at once, then at most every `interval` seconds, more rarely where drawing is dear.
 
     `news` waits until something has changed since it last returned, and gives False when nothing will come any more;
     `over` waits for that end, so that the last frame doesn't wait for its turn. Both belong to the loop of `pump`.
@@ -45,7 +48,9 @@ class Pacer:
             started = self._clock()
             self._draw()
             if more:
-                await self.rest(min(max(self._interval, 2 * (self._clock() - started)), _LONGEST_PAUSE_S))
+                cost = self._clock() - started
+                wanted = max(self._interval, 2 * cost, min(_SHARE * cost, _SMOOTH_S))
+                await self.rest(min(wanted, _LONGEST_PAUSE_S))
 
     async def rest(self, seconds: float) -> None:
         """Wait, but not beyond the end."""

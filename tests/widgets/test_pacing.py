@@ -41,6 +41,13 @@ async def test_the_first_news_is_drawn_at_once_and_the_next_after_the_interval()
     assert script.drawn == pytest.approx([0, 0.051, 0.102])
 
 
+async def test_drawing_takes_a_twentieth_of_the_time_as_long_as_ten_frames_a_second_remain() -> None:
+    for draw_s, rest in ((0.002, 0.05), (0.004, 0.08), (0.02, 0.1)):
+        script = Script([True, True, False], draw_s=draw_s)
+        await run(script)
+        assert script.rests == pytest.approx([rest, rest])
+
+
 async def test_dear_drawing_makes_the_pauses_longer() -> None:
     script = Script([True, True, False], draw_s=0.2)
     await run(script)
