@@ -108,14 +108,13 @@ class Card:
         part: ToolCall | Task | WorkflowStep,
         who: str,
         new_parts: Callable[[str, RunState], Drawn],
-        before: str | None,
     ) -> None:
         self._stage = stage
         self._part = part
         self._who = who
         self._new_parts = new_parts
         doc = self._doc = stage.doc
-        self._node = doc.add(parent, "details", "nbm-call", before=before)
+        self._node = doc.add(parent, "details", "nbm-call")
         summary = doc.add(self._node, "summary")
         doc.add(summary, "span", "nbm-mark", html=CHEVRON)
         self._mark = doc.add(summary, "span", "nbm-mark", html="")

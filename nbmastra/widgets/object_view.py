@@ -64,14 +64,12 @@ class Elements:
 class ObjectView:
     """A structured object: it grows along its newest path, an array of records row by row; then its schema judges."""
 
-    def __init__(
-        self, stage: Stage, parent: str, part: ObjectPart, before: str | None, schema: ObjectSchema | None = None
-    ) -> None:
+    def __init__(self, stage: Stage, parent: str, part: ObjectPart, schema: ObjectSchema | None = None) -> None:
         doc = self._doc = stage.doc
         self._part = part
         self._schema = schema
         self._elements = Elements(schema)
-        self._node = doc.add(parent, "div", "nbm-call", attrs={"role": "group", "hidden": ""}, before=before)
+        self._node = doc.add(parent, "div", "nbm-call", attrs={"role": "group", "hidden": ""})
         head = doc.add(self._node, "p", "nbm-h nbm-h--bar")
         named = f"Object, schema {name}" if schema is not None and (name := one_line(schema.name, 60)) else "Object"
         self._name = doc.add(head, "span", text=named)

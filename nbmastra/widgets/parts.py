@@ -28,6 +28,7 @@ from nbmastra.widgets.format import as_json, gist, number, one_line, size
 from nbmastra.widgets.icons import CHEVRON, COPY, icon
 from nbmastra.widgets.markdown import escape
 from nbmastra.widgets.object_view import ObjectView
+from nbmastra.widgets.pages import MAX_SHOWN, Pages, is_settled
 from nbmastra.widgets.prose import ReasoningView, TextView
 from nbmastra.widgets.stage import Stage
 
@@ -35,6 +36,7 @@ __all__ = ["PartsView", "fact_words", "source_words"]
 
 MAX_LIKE = 5
 """So many notices of one kind are shown; the rest is counted."""
+_MANY = (ToolCall, TextPart, ReasoningPart, WorkflowStep, FilePart)
 
 
 class View(Protocol):
@@ -69,17 +71,26 @@ class PartsView:
         self._sources: str | None = None
         self._turn = 0
         self._notices: dict[str, _Notices] = {}
+        self._pages = Pages(stage, parent, self._draw, self._drop)
 
     def update(self) -> None:
         """Show what is new."""
         changes = self._state.changes
         new = changes[max(0, self._seen - 1) :]  # the last one may have changed again
         self._seen = len(changes)
-        for part in dict.fromkeys(new):
+        parts = list(dict.fromkeys(new))
+        for left, part in zip(range(len(parts), 0, -1), parts, strict=True):
+            if left > MAX_SHOWN and part not in self._views and isinstance(part, _MANY) and is_settled(part):
+                self._divide(part)
+                self._pages.pass_by(part, self._sources)
+                continue
+            if part in self._pages and is_settled(part):
+                continue  # a line stands for it
             self._draw(part)
             step = self._step_object(part)
             if step is not None:
                 self._draw(step)
+        self._pages.fold()
 
     def settle(self) -> None:
         """The run is over: show the last state of everything."""
@@ -112,29 +123,35 @@ class PartsView:
             self._views[part] = view
         view.update()
 
+    def _drop(self, part: Part) -> None:
+        self._views.pop(part, None)
+        if isinstance(part, ToolCall | WorkflowStep):
+            self._cards.pop(part, None)
+
     def _new_view(self, part: Part) -> View | None:
-        stage, state, before = self._stage, self._state, self._sources
+        stage, state = self._stage, self._state
         if isinstance(part, Task):
             return self._task_view(part)
         if isinstance(part, Notice) and (part.tool_call_id is not None or part.code in ("approval", "suspension")):
             return None  # the call's card asks
         self._divide(part)
-        if isinstance(part, ReasoningPart):
-            return ReasoningView(stage, self._parent, part, state, before)
-        if isinstance(part, TextPart):
-            return TextView(stage, self._parent, part, state, before)
-        if isinstance(part, ToolCall | WorkflowStep):
-            return self._card(part)
-        if isinstance(part, ObjectPart):
-            return ObjectView(stage, self._parent, part, before, self._schema)
-        if isinstance(part, SourcePart):
-            return _Source(stage, self._source_list(), part)
-        if isinstance(part, FilePart):
-            return _File(stage, self._parent, part, before)
-        if isinstance(part, DataPart | GoalPart):
-            return _Facts(stage, self._parent, part, before)
         if isinstance(part, Notice):
             return self._notice(part)
+        if isinstance(part, SourcePart):
+            return _Source(stage, self._source_list(), part)
+        if isinstance(part, ToolCall | WorkflowStep):
+            return self._card(part)
+        parent = self._pages.place(part, self._sources)
+        if isinstance(part, ReasoningPart):
+            return ReasoningView(stage, parent, part, state)
+        if isinstance(part, TextPart):
+            return TextView(stage, parent, part, state)
+        if isinstance(part, ObjectPart):
+            return ObjectView(stage, parent, part, self._schema)
+        if isinstance(part, FilePart):
+            return _File(stage, parent, part)
+        if isinstance(part, DataPart | GoalPart):
+            return _Facts(stage, parent, part)
         return None
 
     def _divide(self, part: Part) -> None:
@@ -144,6 +161,7 @@ class PartsView:
         turn = self._state.steps[part.step].turn
         if turn > self._turn:
             self._turn = turn
+            self._pages.divide()
             self._stage.doc.add(self._parent, "p", "nbm-step", text=f"Turn {turn + 1}", before=self._sources)
 
     def _card(self, part: ToolCall | WorkflowStep) -> View:
@@ -157,7 +175,7 @@ class PartsView:
 
     def _new_card(self, part: ToolCall | Task | WorkflowStep) -> Card:
         who = one_line(self._who or self._state.agent_id or "The agent", 60)
-        return Card(self._stage, self._parent, part, who, self._nested, self._sources)
+        return Card(self._stage, self._pages.place(part, self._sources), part, who, self._nested)
 
     def _nested(self, parent: str, run: RunState) -> PartsView:
         return PartsView(self._stage, parent, run)
@@ -177,6 +195,7 @@ class PartsView:
         kind = self._notices.get(notice.code)
         if kind is None:
             kind = self._notices[notice.code] = _Notices(self._stage, self._parent, self._state)
+        self._pages.divide()
         return kind.add(notice, self._sources)
 
 
@@ -212,16 +231,16 @@ def source_words(part: SourcePart) -> tuple[str, str, str]:
 class _File:
     """A file: a raster image is shown, anything else is named."""
 
-    def __init__(self, stage: Stage, parent: str, part: FilePart, before: str | None) -> None:
+    def __init__(self, stage: Stage, parent: str, part: FilePart) -> None:
         doc = stage.doc
         data = part.base64
         source = json_tree.image_source(None, part.mime_type, data)
         mime = one_line(part.mime_type, 60)
         if source is not None:
-            doc.add(parent, "img", "nbm-image", attrs={"src": source, "alt": f"File, {mime}"}, before=before)
+            doc.add(parent, "img", "nbm-image", attrs={"src": source, "alt": f"File, {mime}"})
         else:
             words = f"File, {mime}" + (f", {size(len(data) * 3 // 4)}" if data else "")
-            doc.add(parent, "p", "nbm-muted nbm-line", text=words, before=before)
+            doc.add(parent, "p", "nbm-muted nbm-line", text=words)
 
     def update(self) -> None:
         """A file never changes."""
@@ -230,10 +249,10 @@ class _File:
 class _Facts:
     """Data that a tool or workflow wrote, a goal's evaluation: its gist, and all of it when opened."""
 
-    def __init__(self, stage: Stage, parent: str, part: DataPart | GoalPart, before: str | None) -> None:
+    def __init__(self, stage: Stage, parent: str, part: DataPart | GoalPart) -> None:
         doc = self._doc = stage.doc
         self._part = part
-        node = doc.add(parent, "details", "nbm-fold", before=before)
+        node = doc.add(parent, "details", "nbm-fold")
         summary = doc.add(node, "summary")
         doc.add(summary, "span", "nbm-mark", html=CHEVRON)
         self._name = doc.add(summary, "span", html="")

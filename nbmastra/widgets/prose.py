@@ -43,11 +43,11 @@ class Prose:
 class TextView:
     """A text of the answer. Where it is only the JSON of an object that is shown, it is hidden."""
 
-    def __init__(self, stage: Stage, parent: str, part: TextPart, state: RunState, before: str | None) -> None:
+    def __init__(self, stage: Stage, parent: str, part: TextPart, state: RunState) -> None:
         self._doc = stage.doc
         self._part = part
         self._state = state
-        self._node = self._doc.add(parent, "div", "nbm-md", attrs={"hidden": ""}, before=before)
+        self._node = self._doc.add(parent, "div", "nbm-md", attrs={"hidden": ""})
         self._prose = Prose(self._doc, self._node, part)
         self._rejected = False
 
@@ -79,11 +79,11 @@ class TextView:
 class ReasoningView:
     """What the model thought, folded."""
 
-    def __init__(self, stage: Stage, parent: str, part: ReasoningPart, state: RunState, before: str | None) -> None:
+    def __init__(self, stage: Stage, parent: str, part: ReasoningPart, state: RunState) -> None:
         doc = self._doc = stage.doc
         self._part = part
         self._state = state
-        self._node = doc.add(parent, "details", "nbm-fold", attrs={"hidden": ""}, before=before)
+        self._node = doc.add(parent, "details", "nbm-fold", attrs={"hidden": ""})
         summary = doc.add(self._node, "summary")
         doc.add(summary, "span", "nbm-mark", html=CHEVRON)
         doc.add(summary, "span", text="Reasoning")

@@ -5,6 +5,7 @@ Everything that came from outside is escaped here, or rendered by `render_markdo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, cast
@@ -32,10 +33,11 @@ from nbmastra.widgets.format import as_json, as_records, number, one_line, secon
 from nbmastra.widgets.header import agent_name, status_of, used
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.markdown import escape, render_markdown
+from nbmastra.widgets.pages import MAX_SHOWN
 from nbmastra.widgets.parts import fact_words, source_words
 from nbmastra.widgets.snapshot_timeline import timeline_html
 
-__all__ = ["Entry", "entries", "html_snapshot", "mark"]
+__all__ = ["Entry", "entries", "html_snapshot", "mark", "plain_line", "without_controls"]
 
 LINE = "1px solid #80808059"
 CODE = "font-family:monospace;font-size:12px;background:none"
@@ -45,6 +47,8 @@ PRE = (
 )
 CELL = f"padding:3px 12px 3px 0;border:0;border-bottom:{LINE};white-space:nowrap;text-align:"
 ROWS, LINES, CHARS = 20, 12, 2_000
+MAX_LINES = 5_000
+"""So many of the parts before those that are shown are listed, a line each; the frames have all of them."""
 
 _MARKS = {"check": "✓", "cross": "✕", "octagon": "✕", "clock": "✕", "ring-struck": "⊘", "bars": "‖", "line-broken": "⋯"}
 _EDGES = {"error": "#d32f2f", "warning": "#f57c00"}
@@ -55,6 +59,24 @@ Entry = tuple[Part, RunState, Facts | None]
 def mark(status: str) -> str:
     """A status as one character of text."""
     return _MARKS.get(look(status).shape, "·")
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def without_controls(text: str) -> str:
+    """Text without what a terminal takes for a command, or what turns the direction of what follows."""
+    return _CONTROLS.sub("\ufffd", text)
+
+
+def plain_line(part: Part, facts: Facts | None) -> str:
+    """A part as text: a call on a line, a text as it is."""
+    if facts is not None:
+        name, rest = signature(facts.name, facts.args)
+        return f"{mark(facts.status)} {name}{rest}" + (f" -> {one_line(facts.outcome)}" if facts.outcome else "")
+    if isinstance(part, Notice):
+        return f"{one_line(part.title)}. {one_line(part.text, 500)}".strip()
+    return without_controls(part.text) if isinstance(part, TextPart) else f"({part.kind or type(part).__name__})"
 
 
 def entries(outs: list[MastraModelOutput]) -> list[Entry]:
@@ -116,11 +138,21 @@ def _head(out: MastraModelOutput) -> str:
 def _body(outs: list[MastraModelOutput]) -> Iterator[str]:
     if outs[0].prompt:
         yield f'<p style="margin:0 0 8px"><b>You</b> {escape(outs[0].prompt[:4000])}</p>'
-    out = outs[-1]
-    yield from _parts(entries(outs), out)
+    out, shown = outs[-1], entries(outs)
+    if len(shown) > MAX_SHOWN:  # a page needs half a minute for thousands of cards
+        earlier, shown = shown[:-MAX_SHOWN], shown[-MAX_SHOWN:]
+        yield _earlier(earlier)
+    yield from _parts(shown, out)
     if out.status == "cancelled":
         reason = escape(one_line(out.status_reason[:1].upper() + out.status_reason[1:]))
         yield f'<p style="margin:0;opacity:.8">{reason}. What came is kept.</p>'
+
+
+def _earlier(parts: list[Entry]) -> str:
+    lines = [one_line(plain_line(part, facts), 300) for part, _, facts in parts[:MAX_LINES]]
+    if len(parts) > MAX_LINES:
+        lines.append(f"… and {number(len(parts) - MAX_LINES)} more: .tool_calls_df() and .messages_df() have all")
+    return _fold(f"{number(len(parts))} earlier parts", f'<pre style="{PRE}">{escape(chr(10).join(lines))}</pre>')
 
 
 def _parts(shown: list[Entry], out: MastraModelOutput | None = None) -> Iterator[str]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
 
 from nbmastra import ToolCallsTable
+from nbmastra.widgets.format import number
 from nbmastra.widgets.live import Act
+from nbmastra.widgets.pages import MAX_SHOWN, PER_PAGE
 from nbmastra.widgets.snapshot import snapshot
-from tests.support.runs import call, finish, result, start, step_finish, step_start, text
-from tests.widgets.views import Watched, dangers, watch
+from tests.support.runs import Wire, call, chunk, finish, result, start, step_finish, step_start, text
+from tests.widgets.browser_copy import BrowserCopy
+from tests.widgets.views import Watched, dangers, flat, watch
 
 MB = 1_000_000
 HUGE = {
@@ -63,12 +67,89 @@ def test_5000_calls_cost_what_is_new_and_are_all_in_the_table() -> None:
     sizes: list[int] = []
     for first in range(0, 5000, 1000):
         before = len(watched.messages())
-        watched.feed(*(one for n in range(first, first + 1000) for one in (call(f"c{n}", x=n), result(f"c{n}", n))))
+        watched.feed(
+            *(one for n in range(first, first + 1000) for one in (call(f"c{n}", args={"x": n}), result(f"c{n}", n)))
+        )
         sizes.append(len(json.dumps(watched.messages()[before:])))
     assert max(sizes) < 1.5 * min(sizes)
     table = ToolCallsTable(watched.out)
     assert len(table.boot()["rows"]) == 5000
     table.close()
+
+
+def shown(watched: Watched) -> list[str]:
+    """The numbers of the calls whose cards are in the page, in their order."""
+    return re.findall(r"\(x=(\d+)\)", re.sub("<[^>]+>", "", watched.html()))
+
+
+def failed(call_id: str) -> Wire:
+    return chunk("tool-error", {"toolCallId": call_id, "toolName": "f", "error": {"message": "no"}})
+
+
+def press_more(watched: Watched, number: int = 0) -> None:
+    nodes = watched.view.boot()["nodes"]
+    button = [id for id, node in nodes.items() if node["a"].get("data-nbm-act") == "more"][number]
+    with watched.view.frame():
+        watched.view._acts[button](Act("more", node=button))
+    watched.follow()
+
+
+@pytest.mark.parametrize("per_frame", [1, 40, 6000])
+def test_of_5000_calls_the_newest_and_those_that_are_open_are_in_the_page_and_the_others_a_click_away(
+    per_frame: int,
+) -> None:
+    calls = [one for n in range(1, 2500) for one in (call(f"c{n}", args={"x": n}), result(f"c{n}", n))]
+    watched = watch(
+        [start(), step_start(), call("c0", args={"x": 0}), text("Hm"), *calls], per_frame=per_frame, done=False
+    )
+    numbers = [int(n) for n in shown(watched)]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 0
+    assert MAX_SHOWN - PER_PAGE <= len(numbers) <= MAX_SHOWN + 2 * PER_PAGE
+    assert numbers[-MAX_SHOWN // 2 :] == list(range(2500 - MAX_SHOWN // 2, 2500))
+    folded = 2500 - len(numbers)
+    assert f"{number(folded)} earlier tool calls" in watched.html() or f"{number(folded + 1)} earlier" in watched.html()
+    assert len(watched.view._acts) < 1000
+    press_more(watched)
+    more = [int(n) for n in shown(watched)]
+    first = next(n for n in reversed(numbers) if n - 1 not in numbers)  # of those at the end
+    assert sorted({*more} - {*numbers}) == list(range(first - PER_PAGE, first))
+    assert more == sorted(more)
+    with watched.view.frame():
+        watched.view._parts.update()
+    assert [int(n) for n in shown(watched)] == more  # they stay
+
+
+def test_calls_that_failed_are_counted_among_the_folded_and_lines_next_to_each_other_are_one() -> None:
+    watched = Watched()
+    watched.feed(start(), step_start(), call("open", args={"x": 0}))
+    for n in range(1, 1000):
+        watched.feed(call(f"c{n}", args={"x": n}), failed(f"c{n}") if n % 10 == 0 else result(f"c{n}", n))
+    assert watched.html().count("earlier tool calls") == 1
+    watched.feed(
+        result("open", 1),
+        *(one for n in range(1000, 1030) for one in (call(f"c{n}", args={"x": n}), result(f"c{n}", n))),
+    )
+    [(calls, failures)] = re.findall(r"([\d,]+) earlier tool calls, (\d+) failed", watched.html())
+    assert calls == number(1030 - len(shown(watched)))
+    assert int(failures) == len(range(10, min(1000, 1030 - len(shown(watched))), 10))
+    for _ in range(100):
+        if "earlier tool calls" not in watched.html():
+            break
+        press_more(watched)
+    assert shown(watched) == [str(n) for n in range(1030)]
+    again = flat(BrowserCopy(watched.view.boot()["nodes"]).shown())  # as a page would have it that is loaded now
+    assert re.sub(r'since="[\d.]+"', "", watched.html()) == re.sub(r'since="[\d.]+"', "", again)
+
+
+def test_the_plain_output_of_5000_calls_has_cards_for_the_last_and_a_line_for_each_of_the_others() -> None:
+    calls = [one for n in range(5000) for one in (call(f"c{n}", args={"x": n}), result(f"c{n}", {"n": n}))]
+    watched = watch([start(), step_start(), *calls, step_finish(), finish()], per_frame=10_001)
+    html = snapshot(watched.out)["text/html"]
+    assert html.count("<details") < 2 * MAX_SHOWN
+    assert html.count("<") < 6000
+    assert all(f"(x={n})" in html for n in range(5000 - MAX_SHOWN))
+    assert dangers(html, "style") == []
 
 
 ODD: list[Any] = [
