@@ -58,18 +58,34 @@ class ApprovalsView(ActingWidget):
     def __init__(self, runs: Sequence[WaitingRun]) -> None:
         self.runs = list(runs)
         self.outs: list[MastraModelOutput] = []
+        self._rows: dict[tuple[str, str], _Row] = {}
         super().__init__()
 
     def begin(self, doc: Document) -> None:
         """The whole table."""
         root = doc.add(cls="nbm nbm-run", attrs={"role": "group", "aria-label": "Runs that wait for an answer"})
         bar = doc.add(root, "div", "nbm-bar")
-        count = sum(len(run.calls) for run in self.runs)
-        doc.add(bar, "span", "nbm-bar__title", text=f"{count or 'No'} call{'' if count == 1 else 's'} waiting")
-        body = doc.add(root, "div", "nbm-run__body")
-        for run in self.runs:
-            for call in run.calls:
-                _Row(self, doc, body, run, call)
+        self._title = doc.add(bar, "span", "nbm-bar__title", text="")
+        self._body = doc.add(root, "div", "nbm-run__body")
+        self._fill(doc)
+
+    def update(self, runs: Sequence[WaitingRun]) -> None:
+        """What waits now: new calls get a row, those that others have answered say so; what one fills in stays."""
+        self.runs = list(runs)
+        with self.frame() as doc:
+            self._fill(doc)
+
+    def _fill(self, doc: Document) -> None:
+        waiting = {(run.run_id, call.tool_call_id): (run, call) for run in self.runs for call in run.calls}
+        words = f"{len(waiting) or 'No'} call{'' if len(waiting) == 1 else 's'} waiting"
+        doc.set_text(self._title, words)
+        for key, (run, call) in waiting.items():
+            row = self._rows.get(key)
+            if row is None or row.gone:  # the same call may ask again
+                self._rows[key] = _Row(self, doc, self._body, run, call)
+        for key, row in self._rows.items():
+            if key not in waiting and not row.taken:
+                row.leave(doc)
 
 
 class _Row:
@@ -86,6 +102,10 @@ class _Row:
         doc.add(notice, "p", "nbm-notice__text", text=facts)
         form = doc.add(notice, "form", "nbm-actions")
         self._controls: list[str] = []
+        self.taken = False
+        """It was answered here, or is being answered."""
+        self.gone = False
+        """It is answered, or somebody else has stopped the run: if the call waits again, that is another question."""
         if call.suspend_payload is None:
             self._button(doc, form, "Approve", "nbm-btn nbm-btn--primary", lambda _: self._send("approve"))
             self._button(doc, form, "Decline", "nbm-btn", lambda act: self._send("decline", act))
@@ -94,6 +114,13 @@ class _Row:
             self._field(doc, form, "json", "Answer as JSON")
             self._button(doc, form, "Resume", "nbm-btn nbm-btn--primary", lambda act: self._send("resume", act))
         self._told = doc.add(notice, "p", "nbm-notice__text", attrs={"role": "status", "aria-live": "polite"})
+
+    def leave(self, doc: Document) -> None:
+        """It doesn't wait any more, and nobody here has answered it."""
+        self.taken = self.gone = True
+        for control in self._controls:
+            doc.set_attr(control, "disabled", "")
+        doc.set_text(self._told, "It doesn't wait any more: it was answered elsewhere, or its run was stopped.")
 
     def _button(self, doc: Document, form: str, words: str, cls: str, act: Callable[[Act], None]) -> None:
         label = f"{words} {one_line(self._call.tool_name, 80)}"
@@ -107,6 +134,7 @@ class _Row:
         doc.add(form, "input", "nbm-input", attrs={"name": name, "placeholder": words, "aria-label": label})
 
     def _send(self, answer: str, act: Act | None = None) -> None:
+        self.taken = True
         with self._view.frame() as doc:
             for control in self._controls:
                 doc.set_attr(control, "disabled", "")
@@ -130,10 +158,12 @@ class _Row:
         self._view.outs.append(out)
         self._tell("The run goes on …")
         await out.consume_stream()
+        self.gone = True
         text = one_line(out.total.text, 200)
         self._tell(f"{look(status_of(out)).word}{': ' if text else ''}{text}")
 
     def _tell(self, words: str, *, again: bool = False) -> None:
+        self.taken = not again
         with self._view.frame() as doc:
             doc.set_text(self._told, words)
             if again:

@@ -40,6 +40,8 @@ TABS: dict[str, tuple[str, Callable[[Listed], Any]]] = {
     "timeline": ("Timeline", lambda listed: Timeline(listed.first)),
     "usage": ("Usage", lambda listed: UsageView(listed.first)),
 }
+WAITING_S = 10.0
+"""How often a server is asked for the runs that wait there: nothing tells of them."""
 ALL_TASKS, WAITING = "Tasks of all runs", "Waiting for an answer"
 
 
@@ -82,7 +84,9 @@ class DashboardView:
                 get_engine().start(view._woken)
 
         self._unwatch = dashboard.runs.watch(told)
-        self._job: Job[None] = get_engine().start(self._pump)
+        self._jobs: list[Job[None]] = [get_engine().start(self._pump)]
+        if dashboard.client is not None:
+            self._jobs.append(get_engine().start(self._ask_who_waits))
 
     def _own(self) -> dict[str, str]:
         """The views that are no run's: what the source has for all of them."""
@@ -192,6 +196,11 @@ class DashboardView:
             if made is not source and callable(getattr(made, "on_select", None)):
                 made.select(key)
 
+    async def _ask_who_waits(self) -> None:
+        while True:
+            await anyio.sleep(WAITING_S)
+            await self._show_waiting()
+
     async def _show_waiting(self) -> None:
         try:
             runs = await self.dashboard.client.suspended_runs()
@@ -202,8 +211,11 @@ class DashboardView:
             count = len(runs)
             self._list.about(WAITING, f"{count} run{'' if count == 1 else 's'} of the server")
             if self.selected == WAITING:
-                self._close_made()
-                self._show(WAITING, lambda: ApprovalsView(runs))
+                made = self._made.get(WAITING)
+                if isinstance(made, ApprovalsView):  # a form that is being filled in stays
+                    made.update(runs)
+                else:
+                    self._show(WAITING, lambda: ApprovalsView(runs))
         self._draw()
 
     def _close_made(self) -> None:
@@ -252,7 +264,8 @@ class DashboardView:
                 return
             self.closed = True
         self._unwatch()
-        self._job.cancel()
+        for job in self._jobs:
+            job.cancel()
         self.dashboard.forget(self)
         self._close_made()
         for part in (self._bar, self._list, self._tabs):

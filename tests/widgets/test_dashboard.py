@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import uuid
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from nbmastra.hooks import hooks
 from nbmastra.output import MastraModelOutput
 from nbmastra.runtime import BackgroundTaskManager, Memory
 from nbmastra.testing import ScriptedModel, call, fail, say, usage
+from nbmastra.widgets import dashboard_view
 from nbmastra.widgets.approvals import ApprovalsView
 from nbmastra.widgets.dashboard_view import ALL_TASKS, WAITING, DashboardView
 from nbmastra.widgets.live import Act, LiveWidget
@@ -297,9 +299,12 @@ def test_the_magic_shows_the_dashboard_of_the_kernel_or_of_a_variable(kernel: Ke
 
 
 @pytest.mark.server
-def test_a_servers_dashboard_watches_runs_of_others_and_lists_those_that_wait(mastra_server: MastraServer) -> None:
+def test_a_servers_dashboard_watches_runs_of_others_and_lists_those_that_wait(
+    mastra_server: MastraServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its own runs, a durable one by its id, a thread's; suspended ones are answered."""
-    client = MastraClient(mastra_server.url)
+    monkeypatch.setattr(dashboard_view, "WAITING_S", 0.1)
+    client, other_client = MastraClient(mastra_server.url), MastraClient(mastra_server.url)
     dashboard = Dashboard(client)
     own = client.agent("tools").stream("Weather?").result(PATIENCE_S).wait(PATIENCE_S)
     run()  # of another source: not the server's
@@ -310,7 +315,26 @@ def test_a_servers_dashboard_watches_runs_of_others_and_lists_those_that_wait(ma
     until(view, view._list, lambda: view.selected is not None)
     click(view, view._list, WAITING)
     until(view, view._list, lambda: isinstance(panel(view), ApprovalsView))
-    assert waiting.run_id in {suspended.run_id for suspended in panel(view).runs}
+    table = panel(view)
+    assert waiting.run_id in {suspended.run_id for suspended in table.runs}
+    later = client.agent("approve").stream("go", memory=memory).result(PATIENCE_S).wait(PATIENCE_S)
+    until(view, table, lambda: later.run_id in shown(table))  # it is asked for again and again
+    later.decline(reason="no").result(PATIENCE_S).wait(PATIENCE_S)
+    until(view, table, lambda: shown(table).count("answered elsewhere") == 1)
+    row = next(row for (run_id, _), row in table._rows.items() if run_id == waiting.run_id)
+    approve = row._controls[0]
+    table.on_act(Act("approve", node=approve))
+    until(view, table, lambda: "Completed" in shown(table))
+    assert panel(view) is table
+    [went_on] = table.outs
+    assert went_on.done
+    run_id = str(uuid.uuid4())
+    begun = other_client.agent("durable").stream("Count", run_id=run_id).result(PATIENCE_S)
+    durable = dashboard.observe(run_id, "durable").result(PATIENCE_S)
+    assert durable in dashboard.outs
+    assert durable.wait(PATIENCE_S).text.result() == begun.wait(PATIENCE_S).text.result() != ""
+    with pytest.raises(ControlError, match="only the dashboard of a server"):
+        Dashboard([own]).observe("r", "a")
     thread = dashboard.subscribe("dash-watched", "dashboard", agent="slow").result(PATIENCE_S)
     assert dashboard.outs[-1] is thread
     other = MastraClient(mastra_server.url).agent("slow")
