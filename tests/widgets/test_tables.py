@@ -14,6 +14,7 @@ import ipywidgets
 import pytest
 
 from nbmastra.chunks import parse_chunk
+from nbmastra.client import MastraClient
 from nbmastra.output import Ended, MastraModelOutput
 from nbmastra.runtime import Agent, Memory
 from nbmastra.runtime.background.manager import BackgroundTaskManager
@@ -24,6 +25,7 @@ from nbmastra.widgets.tables import TableWidget
 from nbmastra.widgets.tasks_table import TasksTable
 from nbmastra.widgets.tool_calls_table import ToolCallsTable
 from tests.support import runs
+from tests.support.mastra import MastraServer
 from tests.support.runs import Wire, inside
 from tests.widgets.recording_comm import RecordingComm
 from tests.widgets.views import dangers
@@ -438,6 +440,28 @@ def test_what_a_source_can_t_do_has_no_button_and_says_why() -> None:
     assert "no way to cancel" in row["why"]
     send(fed.table, "cancel", "t1")
     wait(fed.table, lambda: "no way to cancel" in (fed.row("t1").get("problem") or ""))
+
+
+@pytest.mark.server
+def test_a_server_s_table_has_its_tasks_as_they_come_and_says_that_nothing_can_be_done_to_them(
+    mastra_server: MastraServer,
+) -> None:
+    client = MastraClient(mastra_server.url)
+    memory = {"thread": "tasks-table", "resource": "tables"}
+    client.agent("suspend").stream("Review", until_idle=True, memory=memory).result(20).wait(30)
+    [waits] = client.background_tasks.list(thread="tasks-table", status="suspended").result(20)
+    table = TasksTable(client)
+    wait(table, lambda: waits.id in table.rows)
+    row = dict(table.rows.state()["rows"])[waits.id]
+    assert (row["status"], row["acts"]) == ("suspended", [])
+    assert "no way to cancel" in row["why"]
+    send(table, "cancel", waits.id)
+    wait(table, lambda: "no way to cancel" in (dict(table.rows.state()["rows"])[waits.id].get("problem") or ""))
+    client.agent("background").stream("Research", until_idle=True, memory=memory).result(20).wait(30)
+    ended = {one.id: one.status for one in client.background_tasks.list(thread="tasks-table").result(20)}
+    assert len(ended) > 1
+    wait(table, lambda: ended.items() <= {key: row["status"] for key, row in table.rows.state()["rows"]}.items())
+    table.close()
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
