@@ -75,6 +75,46 @@ def test_a_restart_of_the_kernel_leaves_everything_readable(notebook_page: Noteb
     expect_all_runs(notebook_page.page.locator(".jp-Notebook"))
 
 
+VIEWS = """\
+import nbmastra
+ride = nbmastra.load_recording(nbmastra.demo_recording())
+display(nbmastra.{}({}))
+"""
+SHOWN = {
+    "ToolCallsTable": "forecast",
+    "TasksTable": "No background tasks yet",
+    "Timeline": "to first token",
+    "UsageView": "not reported",
+    "Dashboard": "Two days by bike",
+}
+
+
+def test_a_restart_of_the_kernel_leaves_tables_and_charts_readable(notebook_page: NotebookPage) -> None:
+    page = notebook_page.page
+    cells = [VIEWS.format(name, "[ride]" if name == "Dashboard" else "ride") for name in SHOWN]
+    notebook_page.open("charts.ipynb", [*cells, "print('new kernel:', 'ride' not in globals())"])
+    for i in range(len(cells)):
+        notebook_page.run(i)
+
+    def texts() -> list[str]:
+        found = [notebook_page.outputs(i).first for i in range(len(cells))]
+        for output, words in zip(found, SHOWN.values(), strict=True):
+            expect(output).to_contain_text(words)
+        return [output.inner_text() for output in found]
+
+    before = texts()
+    notebook_page.save()
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+    notebook_page.wait_idle()
+    expect(notebook_page.run(len(cells))).to_have_text("new kernel: True")
+    assert texts() == before
+    expect(page.get_by_text("Error displaying widget")).to_have_count(0)
+    expect(page.get_by_text("Loading widget")).to_have_count(0)
+    saved_cells = nbformat.read(notebook_page.path, as_version=4).cells
+    for cell in saved_cells[: len(cells)]:
+        assert any("as plain output" in output.get("data", {}).get("text/html", "") for output in cell.outputs)
+
+
 def test_nbconvert_shows_every_run_as_a_web_page(notebook_page: NotebookPage, saved: Path) -> None:
     html, _ = HTMLExporter().from_filename(str(saved))
     page = saved.with_suffix(".html")

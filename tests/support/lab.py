@@ -171,8 +171,9 @@ class NotebookPage:
         self.command("docmanager:save")
         return nbformat.read(self.path, as_version=4)
 
-    def theme(self, name: Literal["light", "dark"]) -> None:
+    def theme(self, name: Literal["light", "dark", "dark high contrast"]) -> None:
         self.command("apputils:change-theme", theme=f"JupyterLab {name.title()}")
+        expect(self.page.locator(f'body[data-jp-theme-name="JupyterLab {name.title()}"]')).to_be_attached()
         light = "true" if name == "light" else "false"
         expect(self.page.locator(f'body[data-jp-theme-light="{light}"]')).to_be_attached()
 
