@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from nbmastra.fold.reading import as_dict, as_text
 from nbmastra.messages import MessageRecord
 from nbmastra.widgets.attachments import Attachment
 from nbmastra.widgets.chat_model import ChatTurn
+from nbmastra.widgets.document import Document
 from nbmastra.widgets.format import one_line, plain, seconds, signature
 from nbmastra.widgets.header import status_of
 from nbmastra.widgets.icons import CHEVRON, CLIP, CROSS, PEN, icon, status_html
 from nbmastra.widgets.inline_run import Host, InlineRun
 from nbmastra.widgets.live import Act
 from nbmastra.widgets.markdown import render_markdown
+from nbmastra.widgets.table_rows import iso
 
 __all__ = ["EarlierView", "TurnView", "chips"]
 
@@ -52,11 +54,9 @@ class TurnView:
         self.turn = turn
         self._host, self._again, self._name = host, again, who
         doc = self._doc = host.doc
-        at = f"{turn.at:%H:%M}"
-        self._asked = doc.add(
-            parent, "div", "nbm-msg nbm-msg--user", attrs={"role": "article", "aria-label": f"You, {at}"}
-        )
-        self._who(self._asked, "You", at)
+        attrs = {"role": "article", "aria-label": "You"}
+        self._asked = doc.add(parent, "div", "nbm-msg nbm-msg--user", attrs=attrs)
+        _said_by(doc, self._asked, "You", iso(turn.at, 0.0))
         right = self._right = doc.add(self._asked, "div")
         self._body = doc.add(right, "div", "nbm-msg__body")
         doc.add(self._body, "div", "nbm-msg__text", text=plain(turn.text[:_MAX_TEXT]))
@@ -72,19 +72,13 @@ class TurnView:
             self._acts, "edit", f"{PEN}Edit and run again", "Edit your last message and run it again", self._edit
         )
         self._form: str | None = None
-        self._answer = doc.add(parent, "div", "nbm-msg", attrs={"role": "article", "aria-label": f"{who}, {at}"})
-        self._time = self._who(self._answer, who, "")
+        self._answer = doc.add(parent, "div", "nbm-msg", attrs={"role": "article", "aria-label": who})
+        self._time = _said_by(doc, self._answer, who, None)
         body = doc.add(doc.add(self._answer, "div"), "div", "nbm-msg__body")
         self._status = doc.add(body, "span", "nbm-mark", html=status_html("running", dot=True))
         self._parts = doc.add(body, "div", "nbm-msg__parts")
         self._run: InlineRun | None = None
         self._problem: str | None = None
-
-    def _who(self, parent: str, name: str, at: str) -> str:
-        doc = self._doc
-        who = doc.add(parent, "div", "nbm-msg__who")
-        doc.add(who, "b", text=name)
-        return doc.add(who, "span", text=at)
 
     def _button(self, parent: str, act: str, html: str, label: str, do: Callable[[Act], None], cls: str = "") -> str:
         attrs = {"type": "button", "data-nbm-act": act, "data-nbm-repeat": "", "aria-label": label}
@@ -181,10 +175,8 @@ class EarlierView:
         mine = record.role == "user"
         name, at = "You" if mine else who, _time(record.created_at)
         cls = "nbm-msg nbm-msg--user" if mine else "nbm-msg"
-        node = doc.add(parent, "div", cls, attrs={"role": "article", "aria-label": ", ".join(filter(None, [name, at]))})
-        left = doc.add(node, "div", "nbm-msg__who")
-        doc.add(left, "b", text=name)
-        doc.add(left, "span", text=at)
+        node = doc.add(parent, "div", cls, attrs={"role": "article", "aria-label": name})
+        _said_by(doc, node, name, at)
         body = doc.add(doc.add(node, "div"), "div", "nbm-msg__body")
         for part in record.parts:
             kind = as_text(part.get("type"))
@@ -208,13 +200,18 @@ class EarlierView:
             self._doc.remove(self._node)
 
 
-def _time(created: Any) -> str:
-    """When a message of memory was written, in the kernel's own time."""
+def _said_by(doc: Document, parent: str, name: str, at: str | None) -> str:
+    """Who said it, and when (ISO): the browser tells it by the reader's clock. Returns the node of the time."""
+    who = doc.add(parent, "div", "nbm-msg__who")
+    doc.add(who, "b", text=name)
+    return doc.add(who, "span", attrs={"data-nbm-at": at}) if at else doc.add(who, "span", text="")
+
+
+def _time(created: Any) -> str | None:
+    """When a message of memory was written, as ISO; None if that isn't known."""
     try:
         if isinstance(created, int | float):
-            found = datetime.fromtimestamp(created / 1000).astimezone()
-        else:
-            found = datetime.fromisoformat(cast("str", created)).astimezone()
+            return iso(datetime.fromtimestamp(created / 1000, UTC), 0.0)
+        return iso(datetime.fromisoformat(cast("str", created)).astimezone(), 0.0)
     except (TypeError, ValueError, OSError, OverflowError):
-        return ""
-    return f"{found:%d %b, %H:%M}"
+        return None

@@ -448,6 +448,26 @@ def test_time_passes_at_the_rate_of_the_kernel(front: Front) -> None:
     expect(front.page.locator("p").first).to_have_text(re.compile(r"^\d+:\d\d$"))  # minutes, a second later
 
 
+def test_moments_are_told_by_the_reader_s_clock_with_their_day_unless_it_is_today(front: Front) -> None:
+    front.start()
+    front.display()
+    page = front.page
+    now = page.evaluate("() => new Date().toISOString()")
+    for at in (now, "2026-01-31T22:05:00.000Z", "soon <b>"):
+        front.doc.add(tag="span", attrs={"data-nbm-at": at})
+    front.send()
+    expected = page.evaluate(
+        """now => [
+          new Intl.DateTimeFormat(navigator.language, { hour: "2-digit", minute: "2-digit" }).format(new Date(now)),
+          new Intl.DateTimeFormat(navigator.language, { dateStyle: "medium", timeStyle: "short" })
+            .format(new Date("2026-01-31T22:05:00.000Z")),
+          "",
+        ]""",
+        now,
+    )
+    assert page.locator("[data-nbm-at]").all_inner_texts() == expected
+
+
 def test_keys_click_the_buttons_that_name_them(front: Front) -> None:
     front.start()
     front.display()

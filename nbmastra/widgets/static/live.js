@@ -204,6 +204,7 @@ class View {
       this.carets.delete(id);
       if (value !== null) this.carets.set(id, makeCaret());
     }
+    if (name === "data-nbm-at") el.textContent = value === null ? "" : momentWords(value);
     if (name === "href") {
       el.target = "_blank";
       el.rel = "noopener noreferrer";
