@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from nbmastra.fold import ObjectPart, Part, Task, ToolCall, WorkflowStep
+from nbmastra.fold import ObjectPart, Part, Task, TextPart, ToolCall, WorkflowStep
 from nbmastra.widgets.cards import facts_of
 from nbmastra.widgets.format import number
 from nbmastra.widgets.stage import Stage
@@ -25,7 +25,9 @@ def is_settled(part: Part) -> bool:
     """True if nothing more is expected of a part, and nobody is asked."""
     if isinstance(part, ToolCall | Task | WorkflowStep):
         return not facts_of(part).open
-    return part.ended_at is not None and not isinstance(part, ObjectPart)
+    if isinstance(part, TextPart):  # reasoning, too
+        return part.ended_at is not None
+    return not isinstance(part, ObjectPart)  # its verdict comes at the end
 
 
 class _Page:
@@ -67,9 +69,10 @@ class _Folded:
 
     def text(self) -> str:
         """What the line says."""
-        words = f"{number(len(self.parts))} earlier tool calls"
-        if self._calls < len(self.parts):
-            words = f"{number(len(self.parts))} earlier parts, {number(self._calls)} of them tool calls"
+        count, calls = len(self.parts), self._calls
+        words = f"{number(count)} earlier tool call{'' if count == 1 else 's'}"
+        if calls < count:
+            words = f"{number(count)} earlier part{'' if count == 1 else 's'}, {number(calls)} of them tool calls"
         return f"{words}, {number(self._failed)} failed" if self._failed else words
 
 
@@ -156,8 +159,9 @@ class Pages:
         doc = self._stage.doc
         node = doc.add(self._parent, "p", "nbm-muted nbm-line nbm-folded", before=before)
         line = _Folded(node, doc.add(node, "span", text=""))
-        button = doc.add(node, "button", "nbm-btn", text="Show more", attrs={"type": "button", "data-nbm-act": "more"})
-        doc.set_attr(button, "data-nbm-repeat", "")
+        attrs = {"type": "button", "data-nbm-act": "more", "data-nbm-repeat": ""}
+        attrs["aria-label"] = "Show more of the earlier parts"
+        button = doc.add(node, "button", "nbm-btn", text="Show more", attrs=attrs)
         self._stage.on(button, lambda _: self._show(line))
         return line
 

@@ -36,7 +36,7 @@ __all__ = ["PartsView", "fact_words", "source_words"]
 
 MAX_LIKE = 5
 """So many notices of one kind are shown; the rest is counted."""
-_MANY = (ToolCall, TextPart, ReasoningPart, WorkflowStep, FilePart)
+_MANY = (ToolCall, TextPart, WorkflowStep, DataPart, FilePart)
 
 
 class View(Protocol):
@@ -80,17 +80,22 @@ class PartsView:
         self._seen = len(changes)
         parts = list(dict.fromkeys(new))
         for left, part in zip(range(len(parts), 0, -1), parts, strict=True):
-            if left > MAX_SHOWN and part not in self._views and isinstance(part, _MANY) and is_settled(part):
+            if part in self._pages and is_settled(part):
+                continue  # a line stands for it
+            if left > MAX_SHOWN and self._may_pass(part):
                 self._divide(part)
                 self._pages.pass_by(part, self._sources)
                 continue
-            if part in self._pages and is_settled(part):
-                continue  # a line stands for it
             self._draw(part)
             step = self._step_object(part)
             if step is not None:
                 self._draw(step)
         self._pages.fold()
+
+    def _may_pass(self, part: Part) -> bool:
+        """True for what need not be drawn when more than a page can show has come after it."""
+        has_card = isinstance(part, ToolCall | WorkflowStep) and part.tool_call_id in self._waiting
+        return part not in self._views and not has_card and isinstance(part, _MANY) and is_settled(part)
 
     def settle(self) -> None:
         """The run is over: show the last state of everything."""
@@ -195,7 +200,8 @@ class PartsView:
         kind = self._notices.get(notice.code)
         if kind is None:
             kind = self._notices[notice.code] = _Notices(self._stage, self._parent, self._state)
-        self._pages.divide()
+        if kind.adds:
+            self._pages.divide()
         return kind.add(notice, self._sources)
 
 
@@ -293,6 +299,11 @@ class _Notices:
         self._state = state
         self._shown = 0
         self._more: str | None = None
+
+    @property
+    def adds(self) -> bool:
+        """True if the next one is shown, or begins the count of those that aren't."""
+        return self._shown <= MAX_LIKE
 
     def add(self, notice: Notice, before: str | None) -> View:
         """Show one more."""

@@ -14,7 +14,7 @@ from nbmastra.widgets.format import as_json, one_line, seconds, signature
 from nbmastra.widgets.header import agent_name, status_of
 from nbmastra.widgets.icons import look
 from nbmastra.widgets.parts import source_words
-from nbmastra.widgets.snapshot_html import entries, html_snapshot, mark, plain_line, without_controls
+from nbmastra.widgets.snapshot_html import entries, html_snapshot, mark, plain_call
 
 __all__ = ["escaped", "safe_markdown", "snapshot"]
 
@@ -91,7 +91,7 @@ def safe_markdown(text: str) -> str:
 
     Code blocks stay as they are; a code span that holds a tag shows its `<` as an entity.
     """
-    text = without_controls(text)
+    text = _CONTROLS.sub("\ufffd", text)
     lines = text.split("\n")
     code: set[int] = set()
     for token in _parser.parse(text):
@@ -106,11 +106,18 @@ def _safe_line(line: str) -> str:
     return _DEFINITION.sub(r"\\]", _LINK.sub(r"\\]", line))
 
 
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
 def _plain(outs: list[MastraModelOutput]) -> Iterator[str]:
     yield f"{mark(status_of(outs[-1]))} {_title(outs[-1])}"
     for part, _, facts in entries(outs):
-        if facts is not None or type(part) is TextPart or isinstance(part, Notice):
-            yield plain_line(part, facts)
+        if facts is not None:
+            yield plain_call(facts)
+        elif type(part) is TextPart:
+            yield _CONTROLS.sub("\ufffd", part.text)
+        elif isinstance(part, Notice):
+            yield f"{one_line(part.title)}. {one_line(part.text, 500)}".strip()
     for out in outs:
         if out.state.object is not None:
             yield as_json(out.state.object.value, indent=2)

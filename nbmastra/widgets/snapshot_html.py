@@ -5,7 +5,6 @@ Everything that came from outside is escaped here, or rendered by `render_markdo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, cast
@@ -37,7 +36,7 @@ from nbmastra.widgets.pages import MAX_SHOWN
 from nbmastra.widgets.parts import fact_words, source_words
 from nbmastra.widgets.snapshot_timeline import timeline_html
 
-__all__ = ["Entry", "entries", "html_snapshot", "mark", "plain_line", "without_controls"]
+__all__ = ["Entry", "entries", "html_snapshot", "mark", "plain_call"]
 
 LINE = "1px solid #80808059"
 CODE = "font-family:monospace;font-size:12px;background:none"
@@ -48,7 +47,7 @@ PRE = (
 CELL = f"padding:3px 12px 3px 0;border:0;border-bottom:{LINE};white-space:nowrap;text-align:"
 ROWS, LINES, CHARS = 20, 12, 2_000
 MAX_LINES = 5_000
-"""So many of the parts before those that are shown are listed, a line each; the frames have all of them."""
+"""So many of the calls before those that are shown as cards are listed, a line each; the frames have all of them."""
 
 _MARKS = {"check": "✓", "cross": "✕", "octagon": "✕", "clock": "✕", "ring-struck": "⊘", "bars": "‖", "line-broken": "⋯"}
 _EDGES = {"error": "#d32f2f", "warning": "#f57c00"}
@@ -61,22 +60,10 @@ def mark(status: str) -> str:
     return _MARKS.get(look(status).shape, "·")
 
 
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def without_controls(text: str) -> str:
-    """Text without what a terminal takes for a command, or what turns the direction of what follows."""
-    return _CONTROLS.sub("\ufffd", text)
-
-
-def plain_line(part: Part, facts: Facts | None) -> str:
-    """A part as text: a call on a line, a text as it is."""
-    if facts is not None:
-        name, rest = signature(facts.name, facts.args)
-        return f"{mark(facts.status)} {name}{rest}" + (f" -> {one_line(facts.outcome)}" if facts.outcome else "")
-    if isinstance(part, Notice):
-        return f"{one_line(part.title)}. {one_line(part.text, 500)}".strip()
-    return without_controls(part.text) if isinstance(part, TextPart) else f"({part.kind or type(part).__name__})"
+def plain_call(facts: Facts) -> str:
+    """A call on a line of text, with its outcome."""
+    name, rest = signature(facts.name, facts.args)
+    return f"{mark(facts.status)} {name}{rest}" + (f" -> {one_line(facts.outcome)}" if facts.outcome else "")
 
 
 def entries(outs: list[MastraModelOutput]) -> list[Entry]:
@@ -139,20 +126,22 @@ def _body(outs: list[MastraModelOutput]) -> Iterator[str]:
     if outs[0].prompt:
         yield f'<p style="margin:0 0 8px"><b>You</b> {escape(outs[0].prompt[:4000])}</p>'
     out, shown = outs[-1], entries(outs)
-    if len(shown) > MAX_SHOWN:  # a page needs half a minute for thousands of cards
-        earlier, shown = shown[:-MAX_SHOWN], shown[-MAX_SHOWN:]
-        yield _earlier(earlier)
-    yield from _parts(shown, out)
+    cards = [place for place, (_, _, facts) in enumerate(shown) if facts is not None and not facts.asks]
+    earlier = set(cards[:-MAX_SHOWN])  # a page needs half a minute for thousands of cards
+    if earlier:
+        yield _earlier([shown[place] for place in sorted(earlier)])
+    yield from _parts([entry for place, entry in enumerate(shown) if place not in earlier], out)
     if out.status == "cancelled":
         reason = escape(one_line(out.status_reason[:1].upper() + out.status_reason[1:]))
         yield f'<p style="margin:0;opacity:.8">{reason}. What came is kept.</p>'
 
 
-def _earlier(parts: list[Entry]) -> str:
-    lines = [one_line(plain_line(part, facts), 300) for part, _, facts in parts[:MAX_LINES]]
-    if len(parts) > MAX_LINES:
-        lines.append(f"… and {number(len(parts) - MAX_LINES)} more: .tool_calls_df() and .messages_df() have all")
-    return _fold(f"{number(len(parts))} earlier parts", f'<pre style="{PRE}">{escape(chr(10).join(lines))}</pre>')
+def _earlier(calls: list[Entry]) -> str:
+    lines = [plain_call(facts) for _, _, facts in calls[:MAX_LINES] if facts is not None]
+    if len(calls) > MAX_LINES:
+        lines.append(f"… and {number(len(calls) - MAX_LINES)} more: .tool_calls_df() has all")
+    words = f"{number(len(calls))} earlier call{'' if len(calls) == 1 else 's'}"
+    return _fold(words, f'<pre style="{PRE}">{escape(chr(10).join(lines))}</pre>')
 
 
 def _parts(shown: list[Entry], out: MastraModelOutput | None = None) -> Iterator[str]:

@@ -37,6 +37,14 @@ def shown(view: RunView) -> str:
     return flat({id: {**n, "h": n["h"] or ""} for id, n in view.boot()["nodes"].items()})
 
 
+def live_run(chunks: list[Any], control: Any) -> tuple[MastraModelOutput, RunView]:
+    """A run that has come to its end, or waits, and its view."""
+    out = MastraModelOutput.from_chunks(chunks, control=control)
+    view = RunView(out)
+    assert view.ended.wait(5)
+    return out, view
+
+
 def wait_shown(view: RunView, words: str) -> None:
     """Return when the kernel has sent these words."""
     view.comm.wait_until(lambda: words in json.dumps(view.comm.sent, ensure_ascii=False))

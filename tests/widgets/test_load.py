@@ -15,6 +15,8 @@ from nbmastra.widgets.live import Act
 from nbmastra.widgets.pages import MAX_SHOWN, PER_PAGE
 from nbmastra.widgets.snapshot import snapshot
 from tests.support.runs import Wire, call, chunk, finish, result, start, step_finish, step_start, text
+from tests.widgets import asking
+from tests.widgets.asking import Scripted, approval, live_run
 from tests.widgets.browser_copy import BrowserCopy
 from tests.widgets.views import Watched, dangers, flat, watch
 
@@ -86,16 +88,16 @@ def failed(call_id: str) -> Wire:
     return chunk("tool-error", {"toolCallId": call_id, "toolName": "f", "error": {"message": "no"}})
 
 
-def press_more(watched: Watched, number: int = 0) -> None:
+def press_more(watched: Watched) -> None:
     nodes = watched.view.boot()["nodes"]
-    button = [id for id, node in nodes.items() if node["a"].get("data-nbm-act") == "more"][number]
+    button = next(id for id, node in nodes.items() if node["a"].get("data-nbm-act") == "more")
     with watched.view.frame():
         watched.view._acts[button](Act("more", node=button))
     watched.follow()
 
 
 @pytest.mark.parametrize("per_frame", [1, 40, 6000])
-def test_of_5000_calls_the_newest_and_those_that_are_open_are_in_the_page_and_the_others_a_click_away(
+def test_of_thousands_of_calls_the_newest_and_those_that_are_open_are_in_the_page_and_the_others_a_click_away(
     per_frame: int,
 ) -> None:
     calls = [one for n in range(1, 2500) for one in (call(f"c{n}", args={"x": n}), result(f"c{n}", n))]
@@ -140,6 +142,62 @@ def test_calls_that_failed_are_counted_among_the_folded_and_lines_next_to_each_o
     assert shown(watched) == [str(n) for n in range(1030)]
     again = flat(BrowserCopy(watched.view.boot()["nodes"]).shown())  # as a page would have it that is loaded now
     assert re.sub(r'since="[\d.]+"', "", watched.html()) == re.sub(r'since="[\d.]+"', "", again)
+
+
+def pair(n: int) -> list[Wire]:
+    return [call(f"c{n}", args={"x": n}), result(f"c{n}", n)]
+
+
+def test_data_and_warnings_between_calls_keep_no_call_in_the_page() -> None:
+    watched = Watched()
+    watched.feed(start(), step_start())
+    for n in range(600):
+        watched.feed(*pair(n), chunk("data-progress", run=None, data={"n": n}), chunk("text-delta", "no payload"))
+    assert len(shown(watched)) <= MAX_SHOWN + PER_PAGE
+    assert watched.html().count("nbm-folded") < 10
+    assert len(watched.view.boot()["nodes"]) < 100 * MAX_SHOWN
+
+
+def test_what_changes_behind_the_line_is_counted_once_and_shown_as_it_is_now() -> None:
+    watched = Watched()
+    watched.feed(start(), step_start(), *(one for n in range(500) for one in pair(n)))
+    watched.feed(*(result(f"c{n}", f"again {n}") for n in range(400)))
+    folded = 500 - len(shown(watched))
+    assert f"{folded} earlier tool calls" in watched.html()
+    for _ in range(500 // PER_PAGE):
+        if "Show more" in watched.html():
+            press_more(watched)
+    assert shown(watched) == [str(n) for n in range(500)]
+    assert "Show more" not in watched.html()
+
+
+def test_a_call_that_was_answered_keeps_its_card_however_much_comes_at_once() -> None:
+    control = Scripted([result("ask", "booked", "book_train"), *(one for n in range(500) for one in pair(n)), finish()])
+    out, view = live_run([start(), step_start(), call("ask", "book_train"), approval("ask")], control)
+    view.ended.clear()
+    out.approve().result(5)
+    assert view.ended.wait(5)
+    html = asking.shown(view)
+    assert html.count("<b>book_train</b>") == 1
+    assert "booked" in html
+    assert 'data-nbm-act="approve"' not in html
+
+
+def test_plain_output_keeps_texts_and_sources_whole_however_many_there_are() -> None:
+    long = "word " * 200
+    chunks: list[Wire] = [start(), step_start()]
+    for n in range(300):
+        source = {"id": f"s{n}", "sourceType": "url", "url": f"https://example.com/{n}", "title": f"Source {n}"}
+        chunks += [
+            text(f"{long}{n}", id=f"t{n}"),
+            chunk("text-end", {"id": f"t{n}"}),
+            *pair(n),
+            chunk("source", source),
+        ]
+    html = snapshot(watch([*chunks, step_finish(), finish()], per_frame=10_000).out)["text/html"]
+    assert all(f"{long}{n}</p>" in html for n in range(300))
+    assert all(f'href="https://example.com/{n}"' in html for n in range(300))
+    assert all(f"(x={n})" in html for n in range(300))
 
 
 def test_the_plain_output_of_5000_calls_has_cards_for_the_last_and_a_line_for_each_of_the_others() -> None:

@@ -17,15 +17,8 @@ from tests.support.runs import (
     step_start,
     text,
 )
-from tests.widgets.asking import AFTER, Scripted, approval, shown, wait_shown, words
+from tests.widgets.asking import AFTER, Scripted, approval, live_run, shown, wait_shown, words
 from tests.widgets.views import flat, watch
-
-
-def live_run(chunks: list[Any], control: Any) -> tuple[MastraModelOutput, RunView]:
-    out = MastraModelOutput.from_chunks(chunks, control=control)
-    view = RunView(out)
-    assert view.ended.wait(5)
-    return out, view
 
 
 def press(view: RunView, name: str, **values: Any) -> None:
