@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,9 +41,28 @@ class Chat(ChatModel):
     options: those of `stream`. Raises SettingsError, here and in its methods.
     """
 
+    def __init__(
+        self,
+        agent: Any,
+        thread: str | None = None,
+        *,
+        resource: str = "user",
+        suggestions: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        self._views: weakref.WeakSet[ChatView] = weakref.WeakSet()
+        super().__init__(agent, thread, resource=resource, suggestions=suggestions, **options)
+
     def view(self) -> ChatView:
         """A view of it, as a widget of your own, for boxes for example; close it when it isn't needed any more."""
-        return ChatView(self)
+        view = ChatView(self)
+        self._views.add(view)
+        return view
+
+    def close(self) -> None:
+        """Close its views, which leave plain output behind; the conversation may go on."""
+        for view in list(self._views):
+            view.close()
 
     def _ipython_display_(self) -> None:
         view = self.view()

@@ -92,6 +92,7 @@ class RunList:
     ) -> None:
         self.runs: list[Listed] = []
         self._watchers: list[Callable[[], None]] = []
+        self._listens: list[Callable[[], None]] = []
         self._known: set[str] = set()
         for out in outs:
             self.add(out)
@@ -138,8 +139,7 @@ class RunList:
                 runs._follow(after)
                 runs.tell()
 
-        out.on_done(ended)
-        out.on_next(goes_on)
+        self._listens += [out.on_done(ended), out.on_next(goes_on)]
 
     def watch(self, told: Callable[[], None]) -> Callable[[], None]:
         """Have `told` called, on any thread, when a run is new, over or goes on; gives what ends that."""
@@ -152,6 +152,8 @@ class RunList:
             told()
 
     def close(self) -> None:
-        """Take no more runs in."""
+        """Take no more runs in, and listen to none."""
+        while self._listens:
+            self._listens.pop()()
         if hasattr(self, "_forget"):
             self._forget()

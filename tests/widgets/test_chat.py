@@ -226,10 +226,13 @@ def test_closed_views_are_freed_and_the_conversation_goes_on(comms: list[Recordi
     chat = Chat(Agent("helper", model=scripted()))
     ask(chat, "2 + 2?")
     views: list[weakref.ref[Any]] = []
-    for _ in range(20):
+    for number in range(20):
         view = chat.view()
         views.append(weakref.ref(view))
-        view.close()
+        if number % 2:
+            view.close()
+        else:
+            chat.close()
     del view
     comms.clear()
     assert chat._watchers == []

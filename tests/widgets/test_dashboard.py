@@ -275,6 +275,7 @@ def test_a_hundred_dashboards_shown_and_closed_leave_nothing_behind(comms: list[
         settle()  # what the loop has just let go of may be held by its last turn
     assert len(ipywidgets.widgets.widget._instances) == widgets
     assert hooks.listeners == []
+    assert out._done_callbacks == []
     assert [ref for ref in dashboards if ref() is not None] == []
     assert not out.done
     gate.set()
