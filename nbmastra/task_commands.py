@@ -114,7 +114,7 @@ def _line(task: BackgroundTask | TaskRecord, error: str | None) -> str:
     who = clean_line(f"{task.tool_name} of {task.agent_id}" if task.agent_id else task.tool_name)
     lines = [f"  {clean_line(task.id, 80)}  {clean_line(task.status, 20):<9}  {created}  {who}"]
     if error:
-        lines.append(f"    {clean_line(str(error))}")
+        lines.append(f"    {clean_line(error)}")
     if task.status == "suspended":
         lines.append(f"    waits for: {clean_line(json.dumps(task.suspend_payload, ensure_ascii=False))}")
     return "\n".join(lines)

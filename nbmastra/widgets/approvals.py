@@ -163,10 +163,10 @@ class _Row:
         self._tell(f"{look(status_of(out)).word}{': ' if text else ''}{text}")
 
     def _tell(self, words: str, *, again: bool = False) -> None:
-        self.taken = not again
         with self._view.frame() as doc:
             doc.set_text(self._told, words)
             if again:
+                self.taken = False
                 for control in self._controls:
                     doc.set_attr(control, "disabled", None)
 

@@ -11,13 +11,12 @@ from nbmastra.messages import MessageRecord
 from nbmastra.widgets.attachments import Attachment
 from nbmastra.widgets.chat_model import ChatTurn
 from nbmastra.widgets.document import Document
-from nbmastra.widgets.format import one_line, plain, seconds, signature
+from nbmastra.widgets.format import iso, one_line, plain, seconds, signature
 from nbmastra.widgets.header import status_of
 from nbmastra.widgets.icons import CHEVRON, CLIP, CROSS, PEN, icon, status_html
 from nbmastra.widgets.inline_run import Host, InlineRun
 from nbmastra.widgets.live import Act
 from nbmastra.widgets.markdown import render_markdown
-from nbmastra.widgets.table_rows import iso
 
 __all__ = ["EarlierView", "TurnView", "chips"]
 
@@ -56,7 +55,7 @@ class TurnView:
         doc = self._doc = host.doc
         attrs = {"role": "article", "aria-label": "You"}
         self._asked = doc.add(parent, "div", "nbm-msg nbm-msg--user", attrs=attrs)
-        _said_by(doc, self._asked, "You", iso(turn.at, 0.0))
+        _said_by(doc, self._asked, "You", iso(turn.at))
         right = self._right = doc.add(self._asked, "div")
         self._body = doc.add(right, "div", "nbm-msg__body")
         doc.add(self._body, "div", "nbm-msg__text", text=plain(turn.text[:_MAX_TEXT]))
@@ -211,7 +210,7 @@ def _time(created: Any) -> str | None:
     """When a message of memory was written, as ISO; None if that isn't known."""
     try:
         if isinstance(created, int | float):
-            return iso(datetime.fromtimestamp(created / 1000, UTC), 0.0)
-        return iso(datetime.fromisoformat(cast("str", created)).astimezone(), 0.0)
+            return iso(datetime.fromtimestamp(created / 1000, UTC))
+        return iso(datetime.fromisoformat(cast("str", created)))
     except (TypeError, ValueError, OSError, OverflowError):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ __all__ = [
     "as_records",
     "error_line",
     "gist",
+    "iso",
     "number",
     "one_line",
     "plain",
@@ -178,3 +180,9 @@ def as_json(value: Any, indent: int | None = None) -> str:
         return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     except (ValueError, RecursionError):
         return "…"
+
+
+def iso(start: datetime, seconds: float = 0.0) -> str:
+    """A moment, so many seconds after another, as UTC: 2026-06-14T14:02:11.250Z."""
+    at = (start + timedelta(seconds=seconds)).astimezone(UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

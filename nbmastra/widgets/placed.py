@@ -54,14 +54,14 @@ class ActingWidget(LiveWidget):
 
     def __init__(self) -> None:
         self._acts: dict[str, Callable[[Act], None]] = {}
-        self._many = 100
+        self._sweep_at = 100
         super().__init__()
 
     def on(self, node: str, act: Callable[[Act], None]) -> None:
         """What a control does."""
-        if len(self._acts) >= self._many:  # those of controls that were removed aren't kept
+        if len(self._acts) >= self._sweep_at:  # those of controls that were removed aren't kept
             self._acts = {id: known for id, known in self._acts.items() if id in self.doc}
-            self._many = max(100, 2 * len(self._acts))
+            self._sweep_at = max(100, 2 * len(self._acts))
         self._acts[node] = act
 
     def on_act(self, act: Act) -> None:

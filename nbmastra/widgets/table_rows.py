@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from nbmastra.fold import ErrorInfo, RunState, Task, ToolCall, WorkflowStep
@@ -20,7 +19,6 @@ __all__ = [
     "args_words",
     "copied",
     "details",
-    "iso",
     "output_lines",
     "progress_of",
     "says",
@@ -32,12 +30,6 @@ _PERCENT = ("percent", "pct", "percentage")
 _DONE = ("done", "completed", "current", "step")
 _WORDS = ("message", "text", "status", "label", "note")
 _LINE = 500
-
-
-def iso(start: datetime, seconds: float) -> str:
-    """A time in a run, as UTC: 2026-06-14T14:02:11.250Z."""
-    at = (start + timedelta(seconds=seconds)).astimezone(UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def args_words(args: Any, *, open: bool = False) -> str:

@@ -15,10 +15,10 @@ from nbmastra.fold import Task, ToolCall, WorkflowStep
 from nbmastra.output import MastraModelOutput
 from nbmastra.widgets.cards import MAX_OUTPUTS, facts_of
 from nbmastra.widgets.data import Rows
-from nbmastra.widgets.format import one_line
+from nbmastra.widgets.format import iso, one_line
 from nbmastra.widgets.run_table import RunTable, resume_data
 from nbmastra.widgets.shared import Act
-from nbmastra.widgets.table_rows import WAITS, args_words, copied, details, iso, output_lines, says
+from nbmastra.widgets.table_rows import WAITS, args_words, copied, details, output_lines, says
 from nbmastra.widgets.task_record import ACTIVE, TaskRecord, TaskSource, of_record, of_task
 
 __all__ = ["TasksTable"]
@@ -252,7 +252,7 @@ class TasksTable(RunTable):
             "tool": one_line(facts.name, 100) or "task",
             "tags": [one_line(record.agent, 40)] if record.agent and not self._of_run else [],
             "args": args_words(record.args),
-            "started": iso(record.created, 0.0) if record.created is not None else None,
+            "started": iso(record.created) if record.created is not None else None,
             "elapsed": record.elapsed_s,
             "since": max(0.0, since) if since is not None and self._passes() else None,
             "attempts": record.attempts,

@@ -10,11 +10,11 @@ from nbmastra.fold import RunState, ToolCall, WorkflowStep
 from nbmastra.output import MastraModelOutput
 from nbmastra.widgets.cards import facts_of
 from nbmastra.widgets.data import Rows
-from nbmastra.widgets.format import one_line
+from nbmastra.widgets.format import iso, one_line
 from nbmastra.widgets.header import agent_name
 from nbmastra.widgets.run_table import RunTable
 from nbmastra.widgets.shared import Act
-from nbmastra.widgets.table_rows import WAITS, Writing, args_words, copied, details, iso, output_lines, says
+from nbmastra.widgets.table_rows import WAITS, Writing, args_words, copied, details, output_lines, says
 
 __all__ = ["ToolCallsTable"]
 

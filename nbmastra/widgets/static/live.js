@@ -204,7 +204,7 @@ class View {
       this.carets.delete(id);
       if (value !== null) this.carets.set(id, makeCaret());
     }
-    if (name === "data-nbm-at") el.textContent = value === null ? "" : momentWords(value);
+    if (name === "data-nbm-at") el.textContent = clockWords(value, clock, dayAndClock);
     if (name === "href") {
       el.target = "_blank";
       el.rel = "noopener noreferrer";
@@ -271,7 +271,10 @@ class View {
   onChange({ target }) {
     const id = this.ids.get(target);
     const node = this.node(id); // a field that is taken away while one writes in it changes, too
-    if (target.type === "range") this.sliding = cancelAnimationFrame(this.sliding) ?? 0; // this says where it has come to
+    if (target.type === "range") {
+      cancelAnimationFrame(this.sliding); // this says where it has come to
+      this.sliding = 0;
+    }
     if (node && FIELD.test(target.localName) && "data-nbm-act" in node.a) this.act(target, id);
   }
 
@@ -392,6 +395,9 @@ function paint(el, html) {
   template.innerHTML = html;
   morph(el, template.content);
 }
+
+const clock = new Intl.DateTimeFormat(navigator.language, { hour: "2-digit", minute: "2-digit" });
+const dayAndClock = new Intl.DateTimeFormat(navigator.language, { dateStyle: "medium", timeStyle: "short" });
 
 // Change `old` into `fresh` and keep every node that still fits, so that selections and scroll positions survive.
 function morph(old, fresh) {

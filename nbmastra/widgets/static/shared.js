@@ -108,14 +108,11 @@ function numberWords(value, digits = 0) {
   return numberFormats.get(digits).format(value);
 }
 
-const clock = new Intl.DateTimeFormat(navigator.language, { hour: "2-digit", minute: "2-digit" });
-const dayAndClock = new Intl.DateTimeFormat(navigator.language, { dateStyle: "medium", timeStyle: "short" });
-
-// A moment as the reader's clock has it; with its day, unless that is today.
-function momentWords(iso) {
-  const at = new Date(iso);
+// A moment by the reader's clock: `today` says how one of this day is told, `other` how any other is.
+function clockWords(iso, today, other) {
+  const at = new Date(iso ?? NaN);
   if (Number.isNaN(at.getTime())) return "";
-  return (at.toDateString() === new Date().toDateString() ? clock : dayAndClock).format(at);
+  return (at.toDateString() === new Date().toDateString() ? today : other).format(at);
 }
 
 async function copyText(text) {

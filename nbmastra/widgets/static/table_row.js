@@ -101,7 +101,7 @@ class TableRow {
     setText(cells.args, row.args ?? "");
     setAttributes(cells.args, { title: row.args || null });
     if (row.writing) cells.args.append(make("span.nbm-caret", { "aria-hidden": "true" }));
-    setText(cells.started, clockWords(row.started));
+    setText(cells.started, clockWords(row.started, times, days));
     setAttributes(cells.started, { title: row.started ? moments.format(new Date(row.started)) : null });
     setText(cells.attempts, row.attempts === null || row.attempts === undefined ? "" : numberWords(row.attempts));
     this.fillLive(row);
@@ -163,13 +163,6 @@ class TableRow {
 const days = new Intl.DateTimeFormat(navigator.language, { day: "numeric", month: "short" });
 const moments = new Intl.DateTimeFormat(navigator.language, { dateStyle: "medium", timeStyle: "medium" });
 const times = new Intl.DateTimeFormat(navigator.language, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-
-// Of today the time, of other days the day.
-function clockWords(iso) {
-  if (!iso) return "";
-  const at = new Date(iso);
-  return at.toDateString() === new Date().toDateString() ? times.format(at) : days.format(at);
-}
 
 // What a row opens to: a question and its form, arguments, result or error, output, times.
 class Detail {
