@@ -239,7 +239,7 @@ def test_recordings_and_replays_are_drawn_and_a_replay_may_go_back(tmp_path: Any
     assert view.boot()["facts"]["rate"] == 0.0
     view.close()
     path = tmp_path / "ride.jsonl"
-    record(ride(), path)
+    record(ride(), path).result(5)
     assert list(shown(Timeline(load_recording(path)))) == list(shown(Timeline(ride())))
 
 
